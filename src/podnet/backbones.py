@@ -1,0 +1,110 @@
+"""The convolutional networks of the paper: image -> one map for each stage (what POD compares) and the embedding.
+
+The ReLU after the last block of each stage is left out, so that maps are signed. `form` chooses between the paper's
+text and the released code, which leaves it out after every block of ResNet-32 and gives ResNet-18 another stem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from podnet.fidelity import Fidelity
+
+
+class ConvNorm(nn.Module):
+    """A convolution and its BatchNorm, one unit so that a frozen network can fold the second into the first."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv: nn.Module = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+
+
+class EverySecondPixel(nn.Module):
+    """iCaRL's shortcut across a widening block: every second pixel, the new channels zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, x.shape[1]))
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions beside a shortcut; `relu` tells whether their sum is rectified."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, relu: bool) -> None:
+        super().__init__()
+        self.first = ConvNorm(inputs, outputs, 3, stride)
+        self.second = ConvNorm(outputs, outputs, 3)
+        self.shortcut = shortcut
+        self.relu = relu
+        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]  # a new block starts as its shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.second(F.relu(self.first(x))) + self.shortcut(x)
+        return F.relu(out) if self.relu else out
+
+
+class ResNet(nn.Module):
+    """A stem and stages of blocks; `forward` gives the map at the end of each stage and their final average."""
+
+    def __init__(self, channels: int, stem: nn.Module, stages: Sequence[nn.Module], dim: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.stem = stem
+        self.stages = nn.ModuleList(stages)
+        self.dim = dim
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        maps = []
+        x = self.stem(images)
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        return maps, x.mean((2, 3))
+
+
+def _stage(
+    inputs: int, outputs: int, depth: int, stride: int, shortcut: Callable[[int, int], nn.Module], relu: bool = True
+) -> nn.Sequential:
+    """Blocks of which the first may widen and the last has no ReLU; with relu=False none has one."""
+    blocks = []
+    for i in range(depth):
+        widens = i == 0 and (stride != 1 or inputs != outputs)
+        blocks.append(
+            Block(
+                inputs if i == 0 else outputs,
+                outputs,
+                stride if i == 0 else 1,
+                shortcut(inputs, outputs) if widens else nn.Identity(),
+                relu and i < depth - 1,
+            )
+        )
+    return nn.Sequential(*blocks)
+
+
+def resnet32(channels: int = 3, form: Fidelity = "paper") -> ResNet:
+    """iCaRL's ResNet-32 for small images: widths 16, 32, 64; four maps, the fourth one block after the third; 64-d."""
+    stem = nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU())
+    plan = [(16, 16, 5, 1), (16, 32, 5, 2), (32, 64, 4, 2), (64, 64, 1, 1)]  # inputs, outputs, depth, stride
+    stages = [_stage(*row, lambda *_: EverySecondPixel(), relu=form == "paper") for row in plan]
+    return ResNet(channels, stem, stages, dim=64)
+
+
+def resnet18(channels: int = 3, form: Fidelity = "paper") -> ResNet:
+    """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 with stride 1 instead of 7x7/2."""
+    first = ConvNorm(channels, 64, 7, 2) if form == "paper" else ConvNorm(channels, 64, 3)
+    stem = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+    plan = [(64, 64, 2, 1), (64, 128, 2, 2), (128, 256, 2, 2), (256, 512, 2, 2)]
+    stages = [_stage(*row, lambda inputs, outputs: ConvNorm(inputs, outputs, 1, 2)) for row in plan]
+    return ResNet(channels, stem, stages, dim=512)
+
+
+BACKBONES: dict[str, Callable[..., ResNet]] = {"resnet18": resnet18, "resnet32": resnet32}

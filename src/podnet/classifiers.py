@@ -1,0 +1,154 @@
+"""Classifiers that grow: each call of `add_classes` appends the weights of new classes, leaving the old ones as they are.
+
+All give (B, D) -> similarities (B, classes); logits are `scale` times that. Weights are kept as one parameter per call,
+so that "the new classes' proxies" is simply the last one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class GrowingClassifier(nn.Module):
+    """What the classifiers share: the list of weights, one (classes, ...) parameter for each growth, and the scale."""
+
+    scale: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.weights = nn.ParameterList()
+        self.register_buffer("scale", torch.ones(()))
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many classes each growth added."""
+        return [len(weight) for weight in self.weights]
+
+    @property
+    def classes(self) -> int:
+        return sum(self.sizes)
+
+    def new_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the newest classes."""
+        return [self.weights[-1]]
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        """Append n classes, with the given weights or random ones."""
+        raise NotImplementedError
+
+    def _device(self) -> torch.device:
+        return self.scale.device
+
+
+class LocalSimilarityClassifier(GrowingClassifier):
+    """LSC, equation 8: several proxies a class, averaged with weights that favour the most similar one.
+
+    ŷ_c = Σ_k s_ck ⟨θ_ck, h⟩ with s_ck = softmax_k ⟨θ_ck, h⟩ and ⟨,⟩ the cosine. `similarity="distance"` is the released
+    code's: minus the squared distance of the unit vectors, 2 cos - 2. The scale η is learned unless told otherwise.
+    """
+
+    def __init__(
+        self, dim: int, proxies: int = 10, scale: float = 1.0, learn_scale: bool = True, similarity: str = "cosine"
+    ) -> None:
+        super().__init__(dim)
+        self.proxies = proxies
+        self.similarity = similarity
+        if learn_scale:
+            del self.scale
+            self.scale = nn.Parameter(torch.tensor(scale))
+        else:
+            self.scale.fill_(scale)
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        """Append n classes; `weights` (n, proxies, dim), for instance from `imprint`."""
+        shape = (n, self.proxies, self.dim)
+        if weights is None:
+            weights = torch.randn(shape) / math.sqrt(self.dim)  # Kaiming normal, linear gain
+        if weights.shape != shape:
+            raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {shape}.")
+        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+
+    def mean_norm(self) -> float:
+        """Mean length of the proxies, which imprinted ones take over."""
+        return float(torch.cat([weight.detach().flatten(0, 1) for weight in self.weights]).norm(dim=1).mean())
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        proxies = F.normalize(torch.cat(list(self.weights)).flatten(0, 1))  # (classes * K, D)
+        cosines = F.normalize(embedding) @ proxies.t()
+        if self.similarity == "distance":
+            cosines = 2 * cosines - 2
+        if self.proxies == 1:
+            return cosines
+        cosines = cosines.unflatten(1, (-1, self.proxies))  # (B, classes, K)
+        return (cosines.softmax(2) * cosines).sum(2)
+
+
+class CosineClassifier(LocalSimilarityClassifier):
+    """UCIR's classifier: the cosine to a single proxy a class, with a learned scale."""
+
+    def __init__(self, dim: int, scale: float = 1.0, learn_scale: bool = True) -> None:
+        super().__init__(dim, proxies=1, scale=scale, learn_scale=learn_scale)
+
+
+class LinearClassifier(GrowingClassifier):
+    """The ordinary fully connected layer; each weight row carries its bias as its last entry."""
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        """Append n classes; `weights` (n, dim + 1)."""
+        if weights is None:
+            bound = 1 / math.sqrt(self.dim)
+            weights = torch.empty(n, self.dim + 1).uniform_(-bound, bound)
+        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        weights = torch.cat(list(self.weights))
+        return F.linear(embedding, weights[:, :-1], weights[:, -1])
+
+
+class BiasCorrectedClassifier(LinearClassifier):
+    """BiC's classifier: a linear layer whose outputs for the classes of each growth pass α o + β, at test time too."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.corrections = nn.ParameterList()  # each (2,): α, β
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        super().add_classes(n, weights)
+        self.corrections.append(nn.Parameter(torch.tensor([1.0, 0.0], device=self._device())))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        parts = super().forward(embedding).split(self.sizes, dim=1)
+        return torch.cat([a_b[0] * part + a_b[1] for part, a_b in zip(parts, self.corrections, strict=True)], dim=1)
+
+
+def imprint(features: Tensor, targets: Tensor, proxies: int, norm: float, seed: int) -> Tensor:
+    """Proxies (classes, proxies, D) of new classes: k-means centres of their normalised features, at length `norm`.
+
+    `features` (N, D) are of the new classes only; the classes come in ascending order of their targets. A class with
+    fewer distinct images than proxies uses its centres several times.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    features = F.normalize(features)
+    imprinted = []
+    for label in targets.unique().tolist():
+        own = features[targets == label]
+        k = min(proxies, len(own))
+        if k == 1:
+            centres = own.mean(0, keepdim=True)
+        else:
+            # One thread: the parallel sums of k-means come in no fixed order, and a resumed run must repeat them.
+            with threadpool_limits(limits=1), warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # duplicates: fewer clusters than asked for
+                kmeans = KMeans(k, n_init=10, random_state=seed % 2**32).fit(own.cpu().numpy())
+            centres = torch.from_numpy(kmeans.cluster_centers_).to(features)
+        imprinted.append(centres[torch.arange(proxies) % k])
+    return torch.stack(imprinted) * norm

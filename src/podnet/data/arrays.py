@@ -1,0 +1,72 @@
+"""Datasets from arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from podnet.data.dataset import Augmentation, Dataset
+from podnet.errors import DataError
+
+
+def as_images(array: ArrayLike) -> Tensor:
+    """uint8 images (N, H, W) or (N, H, W, C) with C of 1 or 3 -> tensor (N, C, H, W); floats must be whole 0 to 255."""
+    pixels = np.asarray(array)
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]
+    if pixels.ndim != 4 or pixels.shape[-1] not in (1, 3):
+        raise DataError(f"images of shape {pixels.shape} given; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels.")
+    if pixels.dtype != np.uint8:
+        if not np.issubdtype(pixels.dtype, np.number):
+            raise DataError(f"images of type {pixels.dtype} given; expected uint8 pixels.")
+        if not np.isfinite(pixels).all():
+            raise DataError("some pixels are NaN or infinite; mend or leave out those images.")
+        if pixels.size and (pixels.min() < 0 or pixels.max() > 255 or (pixels != np.round(pixels)).any()):
+            raise DataError(
+                f"pixels from {pixels.min():g} to {pixels.max():g} given; expected whole numbers from 0 to 255 "
+                "(multiply images in [0, 1] by 255 and round)."
+            )
+    return torch.from_numpy(np.ascontiguousarray(pixels.astype(np.uint8).transpose(0, 3, 1, 2)))
+
+
+def from_arrays(
+    train: tuple[ArrayLike, ArrayLike],
+    test: tuple[ArrayLike, ArrayLike],
+    class_names: Sequence[str] | None = None,
+    name: str = "arrays",
+    augmentation: Augmentation | None = None,
+) -> Dataset:
+    """A dataset of (images, integer labels) pairs; mean and standard deviation come from the training images."""
+    images, test_images = as_images(train[0]), as_images(test[0])
+    if len(images) == 0:
+        raise DataError(f"{name}: there are no training images.")
+    if images.shape[1:] != test_images.shape[1:]:
+        raise DataError(f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}.")
+    targets, test_targets = (_as_labels(labels, name) for labels in (train[1], test[1]))
+    if class_names is None:
+        class_names = [str(label) for label in range(int(targets.max()) + 1)]
+    channels = images.shape[1]
+    pixels = images.transpose(0, 1).flatten(1).double() / 255
+    return Dataset(
+        name=name,
+        train_images=images,
+        train_targets=targets,
+        test_images=test_images,
+        test_targets=test_targets,
+        class_names=tuple(class_names),
+        shape=(channels, images.shape[2], images.shape[3]),
+        mean=tuple(pixels.mean(1).tolist()),
+        std=tuple((pixels.std(1).clamp(min=1e-3)).tolist()),
+        augmentation=augmentation or Augmentation(pad=max(1, images.shape[2] // 8)),
+    )
+
+
+def _as_labels(labels: ArrayLike, name: str) -> Tensor:
+    array = np.asarray(labels)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{name}: labels must be a list of whole numbers; got {array.dtype} of shape {array.shape}.")
+    return torch.from_numpy(array.astype(np.int64))

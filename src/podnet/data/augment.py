@@ -1,0 +1,63 @@
+"""From uint8 images to network input, a whole batch at a time, each image with a draw of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Intensity = Literal["none", "shift", "scale"]
+MAX_CHANGE = 63  # of 255; the paper's range of random intensity
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Padded random crop, mirror image and change of intensity for training; normalisation always.
+
+    Intensity "shift" adds one random value in [-63, 63] to an image (the paper's text), "scale" multiplies it by a
+    random factor in 1 ± 63/255 (the released code).
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pad: int = 4
+    flip: bool = True
+    intensity: Intensity = "none"
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) pixels 0 to 255 -> normalised float32, in the channels-last layout."""
+        mean, std = (torch.tensor(v, device=images.device).view(1, -1, 1, 1) for v in (self.mean, self.std))
+        pixels = images.to(torch.float32, memory_format=torch.channels_last)
+        return (pixels - 255 * mean) / (255 * std)
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone."""
+        count, _, height, width = images.shape
+        top, left = torch.randint(0, 2 * self.pad + 1, (2, count, 1), generator=generator)
+        rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W) in the padded image
+        if self.flip:
+            columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
+        padded = F.pad(images, (self.pad,) * 4)
+        image = torch.arange(count, device=images.device)[:, None, None]
+        rows, columns = rows.to(images.device), columns.to(images.device)
+        cropped = padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        return self.normalise(self._change_intensity(cropped, generator))
+
+    def _change_intensity(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        if self.intensity == "none":
+            return images
+        draw = torch.rand(len(images), 1, 1, 1, generator=generator) * 2 - 1  # in [-1, 1)
+        if self.intensity == "shift":
+            return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp(0, 255)
+        return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp(0, 255)
+
+
+def batches(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+    """A random order of `count` indices cut into batches; a lone last image joins the batch before (BatchNorm)."""
+    parts = list(torch.randperm(count, generator=generator).split(batch_size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts

@@ -1,0 +1,62 @@
+"""A dataset: images and labels in memory, with what training needs to know about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from podnet.errors import DataError
+
+
+class Images(Protocol):
+    """What training asks of images: how many, and the uint8 (n, C, H, W) batch at some indices. A tensor is one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, indices: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How training images of a dataset may be changed, see `podnet.data.augment`."""
+
+    pad: int = 4
+    flip: bool = True
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labelled images split into train and test; labels are 0 ... len(class_names) - 1."""
+
+    name: str
+    train_images: Images
+    train_targets: Tensor  # (N,) int64
+    test_images: Images
+    test_targets: Tensor
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]  # channels, height, width
+    mean: tuple[float, ...]  # of each channel, pixels in [0, 1]
+    std: tuple[float, ...]
+    augmentation: Augmentation = Augmentation()
+
+    def __post_init__(self) -> None:
+        for part, images, targets in (
+            ("training", self.train_images, self.train_targets),
+            ("test", self.test_images, self.test_targets),
+        ):
+            if len(images) != len(targets):
+                raise DataError(f"{self.name}: {len(images)} {part} images but {len(targets)} labels; each needs one.")
+            if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(self.class_names):
+                raise DataError(
+                    f"{self.name}: the {part} labels go from {int(targets.min())} to {int(targets.max())}, "
+                    f"but there are {len(self.class_names)} classes (0 to {len(self.class_names) - 1})."
+                )
+            counts = torch.bincount(targets, minlength=len(self.class_names))
+            if empty := [self.class_names[i] for i in (counts == 0).nonzero().flatten().tolist()]:
+                raise DataError(
+                    f"{self.name}: no {part} images of {', '.join(empty[:5])}{' ...' if len(empty) > 5 else ''}; "
+                    "give each class at least one, or leave the class out."
+                )

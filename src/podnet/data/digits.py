@@ -1,0 +1,33 @@
+"""The embedded default: scikit-learn's 1,797 handwritten digits of 8x8 pixels, so that everything runs offline."""
+
+from __future__ import annotations
+
+import torch
+
+from podnet.data.dataset import Augmentation, Dataset
+
+TEST_EVERY = 5  # of each class, every fifth image is a test image
+
+
+def load_digits() -> Dataset:
+    """About 144 training and 36 test images of each of ten digits; grey, so one channel; never mirrored."""
+    from sklearn.datasets import load_digits as sklearn_digits
+
+    data = sklearn_digits()
+    images = torch.from_numpy(data.images * (255 / 16)).round().to(torch.uint8)[:, None]
+    targets = torch.from_numpy(data.target).long()
+    test = torch.zeros(len(targets), dtype=torch.bool)
+    for digit in range(10):
+        test[(targets == digit).nonzero().flatten()[::TEST_EVERY]] = True
+    return Dataset(
+        name="digits",
+        train_images=images[~test],
+        train_targets=targets[~test],
+        test_images=images[test],
+        test_targets=targets[test],
+        class_names=tuple(str(digit) for digit in range(10)),
+        shape=(1, 8, 8),
+        mean=(0.3053,),
+        std=(0.3760,),
+        augmentation=Augmentation(pad=1, flip=False),
+    )

@@ -1,0 +1,17 @@
+"""The mistakes a person can make, each told in one sentence: what was given, what was expected, what to do."""
+
+
+class PodnetError(Exception):
+    """Something the user can mend. The command line prints its sentence and no traceback."""
+
+
+class DataError(PodnetError):
+    """A dataset that is missing, damaged or unusable."""
+
+
+class ConfigError(PodnetError):
+    """A configuration that cannot work, refused before any training."""
+
+
+class DamagedFileError(PodnetError):
+    """A file of ours that was cut short or changed after it was written."""

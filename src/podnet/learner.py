@@ -1,0 +1,267 @@
+"""The learner: all the state there is. It learns a task, predicts, and can be written down and restored at any epoch."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from podnet.backbones import BACKBONES
+from podnet.data.augment import Transform
+from podnet.herding import herd
+from podnet.memory import ExemplarMemory
+from podnet.methods.base import Method, Pool
+from podnet.network import Network, frozen_copy
+from podnet.nme import class_means, nme_scores
+from podnet.randomness import derive
+from podnet.tasks import Task
+from podnet.training import Epoch, Iteration, fit, make_optimizer
+
+BATCH = 256  # images of one forward without gradients
+
+
+class Scores(NamedTuple):
+    """What both inferences say of some images, (N, classes), the highest being the prediction; None where not made."""
+
+    cnn: Tensor
+    nme: Tensor | None
+
+
+@dataclass
+class Progress:
+    """Where in a task the learner is: the epochs done of a phase, and the images it trains on."""
+
+    phase: int = 0
+    epoch: int = 0
+    chosen: Tensor | None = None
+    momenta: list[Tensor] | None = None
+
+
+class Learner:
+    """A network that learns classes in tasks by some method, with its memory of exemplars.
+
+    `transform.flip` tells whether mirror images look like images of the class: then they count in the class means.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        channels: int,
+        transform: Transform,
+        memory: ExemplarMemory | None = None,
+        seed: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.method = method
+        self.transform = replace(transform, intensity=method.intensity)
+        self.memory = memory if memory is not None else ExemplarMemory()
+        self.seed = seed
+        self.device = torch.device(device)
+        with self._seeded("network"):
+            backbone = BACKBONES[method.backbone](channels, form=method.form)
+            self.network = self._place(Network(backbone, method.classifier(backbone.dim)))
+        self.class_names: list[str] = []
+        self.means: Tensor | None = None  # (classes, D), of the exemplars
+        self.previous: Network | None = None  # the network before the task under way, where the method distils
+        self.progress: Progress | None = None  # None between tasks
+        self.seconds: dict[str, float] = {}  # of each stage of the newest task
+
+    def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
+        """Learn the classes of a task; yields a record of each iteration and each epoch.
+
+        After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
+        """
+        phases = self.method.phases(task.old, task.new)
+        if self.progress is None:
+            self._begin(task, distils=any(phase.distils for phase in phases))
+        assert self.progress is not None
+        teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
+        images, pool = self._pool(task)
+        targets = pool.targets.to(self.device)
+        while self.progress.phase < len(phases):
+            progress, phase = self.progress, phases[self.progress.phase]
+            with self._timed(phase.name):
+                if progress.chosen is None:
+                    progress.chosen = phase.images(pool)
+                optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
+                if progress.momenta is not None:
+                    _set_momenta(optimizer, progress.momenta)
+                records = fit(
+                    self.network,
+                    phase,
+                    optimizer,
+                    images[progress.chosen],
+                    targets[progress.chosen],
+                    self.transform,
+                    self.method.batch_size,
+                    (self.seed, task.index),
+                    teacher,
+                    progress.epoch,
+                )
+            while (record := self._next(records, phase.name)) is not None:
+                if isinstance(record, Epoch):
+                    progress.epoch = record.epoch + 1
+                    progress.momenta = _momenta(optimizer)
+                yield record
+            self.progress = Progress(progress.phase + 1)
+        self._end(task, images, pool)
+
+    def predict(self, images: Tensor) -> Scores:
+        """Both inferences for uint8 images (N, C, H, W) from one pass."""
+        features, logits = self._forward(images)
+        return Scores(logits, None if self.means is None else nme_scores(features, self.means))
+
+    def features(self, images: Tensor) -> Tensor:
+        """The embeddings (N, D) of un-augmented images."""
+        return self._forward(images)[0]
+
+    def _begin(self, task: Task, distils: bool) -> None:
+        self.seconds = {}
+        with self._timed("grow"):
+            self.previous = copy.deepcopy(self.network) if task.old and distils else None
+            with self._seeded("grow", task.index):
+                self.method.grow(
+                    self.network,
+                    task.new,
+                    lambda: (self.features(task.train_images), task.train_targets.to(self.device)),
+                    derive(self.seed, "imprint", task.index),
+                )
+            self._place(self.network)
+            self.class_names += task.class_names
+            self.progress = Progress()
+
+    def _pool(self, task: Task) -> tuple[Tensor, Pool]:
+        images, targets = task.train_images, task.train_targets
+        if self.memory.images is not None and self.memory.targets is not None:
+            images = torch.cat([images, self.memory.images])
+            targets = torch.cat([targets, self.memory.targets])
+        quota = self.memory.quota(task.seen)
+        pool = Pool(targets, task.old, quota, lambda: self._herd(task, quota))
+        return images.to(self.device), pool
+
+    def _herd(self, task: Task, quota: int) -> Tensor:
+        """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
+        features = F.normalize(self.features(task.train_images)).cpu()
+        own = [(task.train_targets == label).nonzero().flatten() for label in range(task.old, task.seen)]
+        return torch.cat([indices[herd(features[indices], quota)] for indices in own])
+
+    def _end(self, task: Task, images: Tensor, pool: Pool) -> None:
+        if self.method.keeps_exemplars:
+            with self._timed("herd"):
+                chosen = pool.herded()
+                self.memory = self.memory.with_classes(
+                    task.train_images[chosen], task.train_targets[chosen], task.seen
+                )
+        if "nme" in self.method.inferences:
+            with self._timed("means"):
+                kept, targets = self.memory.images, self.memory.targets
+                assert kept is not None
+                assert targets is not None
+                mirrored = self.features(kept.flip(3)) if self.transform.flip else None
+                self.means = class_means(self.features(kept), targets.to(self.device), mirrored)
+        self.previous = None
+        self.progress = None
+
+    @torch.inference_mode()
+    def _forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        self.network.eval()
+        features, logits = [], []
+        for part in images.split(BATCH):
+            outputs = self.network(self.transform.normalise(part.to(self.device)))
+            features.append(outputs.embedding)
+            logits.append(outputs.logits)
+        return torch.cat(features).clone(), torch.cat(logits).clone()
+
+    def _place(self, network: Network) -> Network:
+        return network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    @contextmanager
+    def _seeded(self, *purpose: object) -> Iterator[None]:
+        """Initialisation draws from torch's global generator: set it for one purpose, then put it back."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(self.seed, *purpose))
+            yield
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
+
+    def _next(self, records: Iterator[Iteration | Epoch], stage: str) -> Iteration | Epoch | None:
+        with self._timed(stage):
+            return next(records, None)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything, as tensors and JSON-able values."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        meta: dict[str, Any] = {
+            "sizes": self.network.classifier.sizes,
+            "class_names": self.class_names,
+            "seconds": self.seconds,
+            "progress": None,
+            "previous_sizes": None,
+        }
+        if self.memory.images is not None and self.memory.targets is not None:
+            tensors |= {"memory.images": self.memory.images, "memory.targets": self.memory.targets}
+        if self.means is not None:
+            tensors["means"] = self.means
+        if self.previous is not None:
+            tensors |= {f"previous.{name}": value for name, value in self.previous.state_dict().items()}
+            meta["previous_sizes"] = self.previous.classifier.sizes
+        if self.progress is not None:
+            meta["progress"] = {"phase": self.progress.phase, "epoch": self.progress.epoch}
+            if self.progress.chosen is not None:
+                tensors["progress.chosen"] = self.progress.chosen
+            for i, momentum in enumerate(self.progress.momenta or []):
+                tensors[f"progress.momentum.{i}"] = momentum
+        return tensors, meta
+
+    def restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Become the learner whose `state` this is; method and seed must be the same."""
+        self.network = self._network(tensors, "network.", meta["sizes"])
+        self.previous = None
+        if meta["previous_sizes"] is not None:
+            self.previous = self._network(tensors, "previous.", meta["previous_sizes"])
+        self.class_names = list(meta["class_names"])
+        self.seconds = dict(meta["seconds"])
+        self.memory = replace(
+            self.memory, images=tensors.get("memory.images"), targets=tensors.get("memory.targets")
+        )
+        self.means = tensors["means"].to(self.device) if "means" in tensors else None
+        self.progress = None
+        if meta["progress"] is not None:
+            momenta = [tensors[f"progress.momentum.{i}"] for i in range(_count(tensors, "progress.momentum."))]
+            self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=momenta or None, **meta["progress"])
+
+    def _network(self, tensors: Mapping[str, Tensor], prefix: str, sizes: list[int]) -> Network:
+        backbone = BACKBONES[self.method.backbone](self.network.backbone.channels, form=self.method.form)
+        network = Network(backbone, self.method.classifier(backbone.dim))
+        for size in sizes:
+            network.classifier.add_classes(size)
+        own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        network.load_state_dict(own)
+        return self._place(network)
+
+
+def _momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
+    parameters = optimizer.param_groups[0]["params"]
+    return [optimizer.state[p]["momentum_buffer"] for p in parameters if p in optimizer.state] or None
+
+
+def _set_momenta(optimizer: torch.optim.SGD, momenta: list[Tensor]) -> None:
+    for parameter, momentum in zip(optimizer.param_groups[0]["params"], momenta, strict=True):
+        optimizer.state[parameter]["momentum_buffer"] = momentum.to(parameter)
+
+
+def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    return sum(name.startswith(prefix) for name in tensors)

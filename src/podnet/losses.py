@@ -1,0 +1,159 @@
+"""The losses of PODNet, of its rivals and of its ablations: plain functions from tensors to a scalar.
+
+Every function averages over the batch. `old` is what the frozen teacher gave, `new` what the student gave.
+`form` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from podnet.fidelity import Fidelity
+
+Pooling = Literal["pixels", "channels", "gap", "width", "height", "spatial"]
+
+# The axes of a (B, C, H, W) map that each pooling sums over; "spatial" is two poolings side by side.
+_POOLED_AXES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "pixels": ((),),
+    "channels": ((1,),),
+    "gap": ((2, 3),),
+    "width": ((3,),),
+    "height": ((2,),),
+    "spatial": ((3,), (2,)),
+}
+
+
+def _pooled(maps: Tensor, pooling: Pooling) -> list[Tensor]:
+    """The squared activations summed over the axes of each pooling, one flat vector an image."""
+    if pooling not in _POOLED_AXES:
+        raise ValueError(f"pooling is {pooling!r}; it must be one of {', '.join(_POOLED_AXES)}.")
+    energy = maps.square()
+    return [(energy.sum(axes) if axes else energy).flatten(1) for axes in _POOLED_AXES[pooling]]
+
+
+def pod(
+    old_maps: Sequence[Tensor], new_maps: Sequence[Tensor], pooling: Pooling = "spatial", form: Fidelity = "paper"
+) -> Tensor:
+    """Pooled Outputs Distillation: distance of pooled, L2-normalised maps (B, C, H, W), averaged over the maps.
+
+    Equations 1 to 5 of the paper; activations are squared before pooling (its supplementary material). The paper's
+    form sums the squared distances of the width and the height pooling; the released form normalises the two
+    together and leaves the distance un-squared.
+    """
+    if len(old_maps) != len(new_maps):
+        raise ValueError(f"pod got {len(old_maps)} old and {len(new_maps)} new maps; give one pair for each stage.")
+    total = new_maps[0].new_zeros(())
+    for old, new in zip(old_maps, new_maps, strict=True):
+        pairs = list(zip(_pooled(old, pooling), _pooled(new, pooling), strict=True))
+        if form == "released":
+            a, b = (torch.cat(side, dim=1) for side in zip(*pairs, strict=True))
+            distance = (F.normalize(a) - F.normalize(b)).norm(dim=1)  # (B,)
+        else:
+            distance = sum((F.normalize(a) - F.normalize(b)).square().sum(1) for a, b in pairs)  # type: ignore[assignment]
+        total = total + distance.mean()
+    return total / len(new_maps)
+
+
+def pod_flat(old_embedding: Tensor, new_embedding: Tensor, form: Fidelity = "paper") -> Tensor:
+    """POD on the final embedding (B, D), equation 6: squared distance of unit vectors; released: half of it, 1 - cos."""
+    squared = (F.normalize(old_embedding) - F.normalize(new_embedding)).square().sum(1).mean()
+    return squared / 2 if form == "released" else squared
+
+
+def nca(
+    similarities: Tensor,
+    targets: Tensor,
+    scale: float | Tensor = 1.0,
+    margin: float | Tensor = 0.6,
+    hinge: bool = True,
+    form: Fidelity = "paper",
+) -> Tensor:
+    """The classification loss of the LSC, equation 9: [-log exp(η(ŷ_y - δ)) / Σ_{i≠y} exp(η ŷ_i)]₊ on (B, classes).
+
+    In the released form the margin cancels, similarities are shifted by their maximum, the true class leaves exp(0) in
+    the denominator, and there is no hinge.
+    """
+    if similarities.shape[1] < 2:
+        return similarities.sum() * 0  # one class alone has nothing to be told apart from
+    logits = scale * similarities
+    true_class = F.one_hot(targets, logits.shape[1]).bool()
+    if form == "released":
+        logits = logits - logits.max(1, keepdim=True).values
+        others = logits.masked_fill(true_class, 0.0)
+        return (others.logsumexp(1) - logits[true_class]).mean()
+    others = logits.masked_fill(true_class, -torch.inf).logsumexp(1)
+    losses = others - (logits[true_class] - scale * margin)
+    return (losses.clamp(min=0) if hinge else losses).mean()
+
+
+def lsc_cross_entropy(similarities: Tensor, targets: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+    """The ablation's LSC-CE: a softmax cross-entropy over the scaled class similarities."""
+    return F.cross_entropy(scale * similarities, targets)
+
+
+def gradcam(old_map: Tensor, old_scores: Tensor, new_map: Tensor, new_scores: Tensor) -> Tensor:
+    """Distillation of Grad-CAM attention (Dhar et al., 2019): L1 distance of L2-normalised attention maps.
+
+    `scores` (B,) is the score of one class an image, the same class for both networks; it must depend on its `map`
+    (B, C, H, W), because the attention weighs each channel by the score's mean gradient there.
+    """
+    old, new = (_attention(maps, scores) for maps, scores in ((old_map, old_scores), (new_map, new_scores)))
+    return (F.normalize(old.detach()) - F.normalize(new)).abs().sum(1).mean()
+
+
+def _attention(maps: Tensor, scores: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(scores.sum(), maps, create_graph=True)
+    weights = gradient.mean((2, 3), keepdim=True)  # (B, C, 1, 1)
+    return (weights * maps).sum(1).relu().flatten(1)  # (B, H * W)
+
+
+def perceptual_style(old_maps: Sequence[Tensor], new_maps: Sequence[Tensor]) -> Tensor:
+    """Perceptual style loss (Johnson et al., 2016): squared Frobenius distance of Gram matrices, mean over the maps."""
+    total = new_maps[0].new_zeros(())
+    for old, new in zip(old_maps, new_maps, strict=True):
+        total = total + (_gram(old) - _gram(new)).square().sum((1, 2)).mean()
+    return total / len(new_maps)
+
+
+def _gram(maps: Tensor) -> Tensor:
+    flat = maps.flatten(2)  # (B, C, H * W)
+    return flat @ flat.transpose(1, 2) / (flat.shape[1] * flat.shape[2])
+
+
+def less_forget(old_embedding: Tensor, new_embedding: Tensor) -> Tensor:
+    """UCIR's less-forget constraint: 1 - cos of the embeddings (B, D)."""
+    return (1 - F.cosine_similarity(old_embedding, new_embedding)).mean()
+
+
+def margin_ranking(similarities: Tensor, targets: Tensor, old: int, negatives: int = 2, margin: float = 0.5) -> Tensor:
+    """UCIR's inter-class separation: images of the `old` first classes against their hardest new classes.
+
+    max(0, margin - s_true + s_k), averaged over the exemplars of the batch and their `negatives` highest new classes
+    (all of the new classes where there are fewer).
+    """
+    exemplars = targets < old
+    if not exemplars.any():
+        return similarities.sum() * 0
+    chosen = similarities[exemplars]
+    true = chosen.gather(1, targets[exemplars, None])
+    hardest = chosen[:, old:].topk(min(negatives, chosen.shape[1] - old), dim=1).values
+    return (margin - true + hardest).clamp(min=0).mean()
+
+
+def icarl(logits: Tensor, targets: Tensor, old_logits: Tensor | None = None) -> Tensor:
+    """iCaRL's loss: binary cross-entropy of every output, the old ones towards the teacher's sigmoid outputs."""
+    wanted = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
+    if old_logits is not None:
+        wanted = torch.cat([old_logits.sigmoid(), wanted[:, old_logits.shape[1] :]], dim=1)
+    return F.binary_cross_entropy_with_logits(logits, wanted)
+
+
+def distillation(logits: Tensor, old_logits: Tensor, temperature: float = 2.0) -> Tensor:
+    """BiC's distillation: cross-entropy of the softened old outputs, on the outputs that the teacher has."""
+    wanted = (old_logits / temperature).softmax(1)
+    return F.cross_entropy(logits[:, : old_logits.shape[1]] / temperature, wanted)

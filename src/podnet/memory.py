@@ -1,0 +1,50 @@
+"""The exemplars: the few images of old classes that may be kept, each class in the order herding chose them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from podnet.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ExemplarMemory:
+    """Either `per_class` images of each class (the paper's M_per) or `total` shared by all classes (M_total)."""
+
+    per_class: int | None = 20
+    total: int | None = None
+    images: Tensor | None = None  # uint8 (M, C, H, W)
+    targets: Tensor | None = None  # (M,), ascending
+
+    def __post_init__(self) -> None:
+        if (self.per_class is None) == (self.total is None):
+            raise ConfigError("give memory_per_class or memory_total, one of the two.")
+        if (self.per_class or self.total or 0) < 1:
+            raise ConfigError(f"a memory of {self.per_class or self.total or 0} images given; it must be at least 1.")
+
+    def __len__(self) -> int:
+        return 0 if self.targets is None else len(self.targets)
+
+    def quota(self, seen: int) -> int:
+        """How many images each of `seen` classes may keep."""
+        return self.per_class if self.per_class is not None else (self.total or 0) // seen
+
+    def first_of_each_class(self, quota: int) -> Tensor:
+        """Indices of the first `quota` exemplars of each class: what remains when the memory is reduced."""
+        if self.targets is None:
+            return torch.empty(0, dtype=torch.int64)
+        return torch.cat([(self.targets == c).nonzero().flatten()[:quota] for c in self.targets.unique()])
+
+    def with_classes(self, images: Tensor, targets: Tensor, seen: int) -> ExemplarMemory:
+        """The memory after a task: old classes reduced to the quota of `seen` classes, new exemplars behind them."""
+        if self.images is None or self.targets is None:
+            return replace(self, images=images, targets=targets)
+        kept = self.first_of_each_class(self.quota(seen)).to(self.images.device)
+        return replace(
+            self,
+            images=torch.cat([self.images[kept], images]),
+            targets=torch.cat([self.targets[kept], targets]),
+        )

@@ -1,0 +1,28 @@
+"""The methods, by the names the command line knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from podnet.methods.base import Method, Phase, Pool
+from podnet.methods.bic import BiC
+from podnet.methods.icarl import ICaRL
+from podnet.methods.podnet import PODNet
+from podnet.methods.replay import Joint, Replay
+from podnet.methods.ucir import UCIR
+
+__all__ = ["METHODS", "UCIR", "BiC", "ICaRL", "Joint", "Method", "PODNet", "Phase", "Pool", "Replay", "configured"]
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (PODNet, UCIR, ICaRL, BiC, Replay, Joint)}
+
+
+def configured(method: type[Method], family: str, overrides: Mapping[str, Any]) -> Method:
+    """The method with its defaults for a family of data ("cifar", "imagenet", "digits"), then the given values."""
+    default = {f.name: f.default for f in fields(method)}.get("fidelity", "paper")
+    fidelity = overrides.get("fidelity", default)
+    values: dict[str, Any] = {}
+    for preset in (family, fidelity, f"{family} {fidelity}"):
+        values |= method.presets.get(preset, {})
+    return method(**values | dict(overrides))

@@ -1,0 +1,154 @@
+"""What a method is: its hyper-parameters as fields, a classifier, how it grows, and its phases of training as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from podnet.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
+from podnet.data.augment import Intensity
+from podnet.fidelity import Fidelity
+from podnet.network import Network, Outputs
+
+# (student, teacher or None, targets) -> named terms; training minimises their sum.
+Loss = Callable[[Outputs, Outputs | None, Tensor], dict[str, Tensor]]
+Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The images a task may train on: those of the new classes, then the exemplars of the old ones."""
+
+    targets: Tensor
+    old: int  # labels below are old classes
+    quota: int  # exemplars a class may keep
+    herded: Callable[[], Tensor]  # indices of the exemplars that the network now would choose for the new classes
+
+    def last_of_each_class(self, count: int) -> Tensor:
+        """A mask of the last `count` images of each class."""
+        mask = torch.zeros(len(self.targets), dtype=torch.bool)
+        for label in self.targets.unique():
+            mask[(self.targets == label).nonzero().flatten()[-count:]] = True
+        return mask
+
+
+def everything(pool: Pool) -> Tensor:
+    """All new images and all exemplars."""
+    return torch.arange(len(pool.targets))
+
+
+def balanced(pool: Pool) -> Tensor:
+    """As many images of each new class as of each old one: freshly herded, beside the exemplars within the quota."""
+    old = [
+        (pool.targets == label).nonzero().flatten()[: pool.quota]
+        for label in pool.targets[pool.targets < pool.old].unique()
+    ]
+    return torch.cat([pool.herded(), *old])
+
+
+def all_parameters(network: Network) -> list[nn.Parameter]:
+    return list(network.parameters())
+
+
+def all_but_old_classes(network: Network) -> list[nn.Parameter]:
+    """Backbone, scale and the newest classes: the old classes' proxies stay as they are."""
+    old = {id(weight) for weight in network.classifier.weights[:-1]}
+    return [parameter for parameter in network.parameters() if id(parameter) not in old]
+
+
+def class_weights(network: Network) -> list[nn.Parameter]:
+    """The classifier's weights of all classes, without its scale."""
+    return list(network.classifier.weights)
+
+
+def imprint_new_classes(
+    network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int
+) -> None:
+    """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes."""
+    classifier = network.classifier
+    assert isinstance(classifier, LocalSimilarityClassifier)
+    weights = None
+    if classifier.classes:
+        weights = imprint(*features(), classifier.proxies, classifier.mean_norm(), seed)
+    classifier.add_classes(new, weights)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of training, for the one epoch loop to carry out."""
+
+    name: str
+    loss: Loss
+    epochs: int
+    rate: Schedule  # epoch -> learning rate
+    images: Callable[[Pool], Tensor] = everything
+    parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
+    distils: bool = False  # run the teacher beside the student
+    attention: bool = False  # Grad-CAM: scores must be differentiable in the last map
+    augment: bool = True
+    update_statistics: bool = True  # BatchNorm in training mode
+    weight_decay: float | None = None  # None: the method's
+    clip: float | None = None  # clamp each gradient element
+
+
+def constant(rate: float) -> Schedule:
+    return lambda epoch: rate
+
+
+def cosine(rate: float, epochs: int, lag: int = 0) -> Schedule:
+    """Cosine annealing to zero; a `lag` of 1 keeps the first rate for two epochs, as the released code does."""
+    return lambda epoch: rate * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
+
+
+def stepwise(rate: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
+    """The rate multiplied by `factor` at each milestone, a share of all epochs."""
+    starts = [round(share * epochs) for share in milestones]
+    return lambda epoch: rate * factor ** sum(epoch >= start for start in starts)
+
+
+DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits; the papers know no such data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """The base of all methods: how long and how fast to train, and what every one of them must say.
+
+    Defaults are each paper's for CIFAR-100; `presets` hold what differs for other data and for `fidelity="released"`.
+    """
+
+    epochs: int = 160
+    batch_size: int = 128
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    intensity: Intensity = "none"
+    backbone: str = "resnet32"
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
+    no_inference: ClassVar[str] = ""  # why an inference is missing
+    keeps_exemplars: ClassVar[bool] = True
+    sees_all_data: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @property
+    def form(self) -> Fidelity:
+        return "paper"
+
+    def classifier(self, dim: int) -> GrowingClassifier:
+        """A classifier without classes."""
+        return LinearClassifier(dim)
+
+    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+        """Add `new` classes to the network. `features()` gives the new images' features and targets."""
+        network.classifier.add_classes(new)
+
+    def phases(self, old: int, new: int) -> list[Phase]:
+        """The phases of a task that adds `new` classes to `old` ones."""
+        raise NotImplementedError

@@ -1,0 +1,47 @@
+"""The two bounds: plain replay, which only rehearses its exemplars, and joint training, which never loses any data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from podnet.backbones import BACKBONES
+from podnet.methods.base import DIGITS, Method, Phase, cosine
+from podnet.network import Network, Outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(Method):
+    """Cross-entropy on the new images and the exemplars, nothing against forgetting: the lower bound."""
+
+    name = "replay"
+    summary = "Plain rehearsal of the exemplars, no distillation: the lower bound"
+    presets = {"imagenet": {"epochs": 90, "weight_decay": 1e-4, "backbone": "resnet18"}, "digits": DIGITS}
+
+    def phases(self, old: int, new: int) -> list[Phase]:
+        def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
+            return {"ce": F.cross_entropy(student.logits, targets)}
+
+        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint(Replay):
+    """A new network for each task, trained on all images of all classes seen: the upper bound."""
+
+    name = "joint"
+    summary = "Trained anew on all data of all classes seen at each task: the upper bound"
+    inferences = ("cnn",)
+    no_inference = "NME: joint training keeps no exemplars."
+    keeps_exemplars = False
+    sees_all_data = True
+
+    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+        """Forget everything: random weights for the classes seen so far and the new ones."""
+        seen = network.classifier.classes + new
+        network.backbone = BACKBONES[self.backbone](network.backbone.channels)
+        network.classifier = self.classifier(network.backbone.dim)
+        network.classifier.add_classes(seen)

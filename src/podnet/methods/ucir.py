@@ -1,0 +1,86 @@
+"""UCIR: Learning a Unified Classifier Incrementally via Rebalancing (Hou et al., CVPR 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from podnet.classifiers import CosineClassifier
+from podnet.losses import less_forget, margin_ranking
+from podnet.methods.base import (
+    DIGITS,
+    Method,
+    Phase,
+    all_but_old_classes,
+    balanced,
+    class_weights,
+    imprint_new_classes,
+    stepwise,
+)
+from podnet.network import Network, Outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class UCIR(Method):
+    """A cosine classifier, the less-forget constraint on the embedding, a margin between old and new classes."""
+
+    milestones: tuple[float, ...] = (1 / 2, 3 / 4)  # a tenth of the rate after these shares of the epochs
+    lambda_base: float = 5.0  # weight of less-forget, times √(old/new)
+    ranking_weight: float = 1.0
+    negatives: int = 2  # the hardest new classes of an exemplar
+    margin: float = 0.5
+    finetune_epochs: int = 20  # class-balanced fine-tuning of the classifier
+    finetune_lr: float = 0.01
+
+    name = "ucir"
+    summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"
+    presets = {
+        "imagenet": {
+            "lambda_base": 10.0,
+            "epochs": 90,
+            "milestones": (1 / 3, 2 / 3),
+            "weight_decay": 1e-4,
+            "backbone": "resnet18",
+        },
+        "digits": {**DIGITS, "finetune_epochs": 10},
+    }
+
+    def classifier(self, dim: int) -> CosineClassifier:
+        return CosineClassifier(dim)
+
+    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+        imprint_new_classes(network, new, features, seed)
+
+    def phases(self, old: int, new: int) -> list[Phase]:
+        weight = self.lambda_base * sqrt(old / new)
+
+        def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
+            terms = {"ce": F.cross_entropy(student.logits, targets)}
+            if teacher is not None:
+                terms["less_forget"] = weight * less_forget(teacher.embedding, student.embedding)
+                ranking = margin_ranking(student.similarities, targets, old, self.negatives, self.margin)
+                terms["ranking"] = self.ranking_weight * ranking
+            return terms
+
+        train = Phase(
+            "train",
+            loss,
+            self.epochs,
+            stepwise(self.lr, self.epochs, self.milestones, 0.1),
+            parameters=all_but_old_classes,
+            distils=old > 0,
+        )
+        finetune = Phase(
+            "finetune",
+            lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
+            self.finetune_epochs,
+            stepwise(self.finetune_lr, self.finetune_epochs, (1 / 2,), 0.1),
+            images=balanced,
+            parameters=class_weights,
+            update_statistics=False,
+        )
+        return [train, finetune] if old and self.finetune_epochs else [train]

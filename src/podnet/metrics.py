@@ -1,0 +1,51 @@
+"""What the field measures. Accuracies are percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def accuracy(predictions: NDArray[np.integer], targets: NDArray[np.integer]) -> float:
+    """Share of correct predictions, percent. Predictions (N,), or (N, k) where any of the k counts (top-k)."""
+    if len(targets) == 0:
+        raise ValueError("accuracy needs at least one prediction.")
+    hits = predictions == targets if predictions.ndim == 1 else (predictions == targets[:, None]).any(1)
+    return 100.0 * float(np.mean(hits))
+
+
+def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
+    """Mean of the accuracies on all seen classes after each task, the first included (Rebuffi et al., 2017)."""
+    if len(accuracies) == 0:
+        raise ValueError("average incremental accuracy needs the accuracy of at least one task.")
+    return float(np.mean(accuracies))
+
+
+def accuracy_per_task(
+    predictions: NDArray[np.integer], targets: NDArray[np.integer], task_of_class: Sequence[int]
+) -> list[float]:
+    """One row of the accuracy matrix: accuracy on the classes of each task, task_of_class[c] being the task of c."""
+    tasks = np.asarray(task_of_class)[targets]
+    return [accuracy(predictions[tasks == t], targets[tasks == t]) for t in range(max(task_of_class) + 1)]
+
+
+def forgetting(matrix: Sequence[Sequence[float]]) -> float:
+    """Mean over the earlier tasks j of max_{l<k} a[l][j] - a[k][j] after the last task k (Chaudhry et al., 2018).
+
+    matrix[l][j] is the accuracy on the classes of task j after task l (j <= l). Zero after the first task.
+    """
+    last = len(matrix) - 1
+    if last < 1:
+        return 0.0
+    drops = [max(matrix[earlier][j] for earlier in range(j, last)) - matrix[last][j] for j in range(last)]
+    return float(np.mean(drops))
+
+
+def confusion_matrix(
+    predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int
+) -> NDArray[np.int64]:
+    """Counts (classes, classes): row = true class, column = predicted class."""
+    counts = np.bincount(targets.astype(np.int64) * classes + predictions.astype(np.int64), minlength=classes**2)
+    return counts.reshape(classes, classes)

@@ -1,0 +1,57 @@
+"""The network: backbone and classifier in one forward, and its frozen copy, the teacher."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from podnet.backbones import ConvNorm, ResNet
+from podnet.classifiers import GrowingClassifier
+
+
+class Outputs(NamedTuple):
+    """Everything one forward gives."""
+
+    maps: list[Tensor]  # the end of each stage, (B, C, H, W)
+    embedding: Tensor  # (B, D)
+    similarities: Tensor  # (B, classes)
+    scale: Tensor  # η, a scalar
+
+    @property
+    def logits(self) -> Tensor:
+        return self.scale * self.similarities
+
+
+class Network(nn.Module):
+    """A backbone and a growing classifier."""
+
+    def __init__(self, backbone: ResNet, classifier: GrowingClassifier) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.classifier = classifier
+
+    def forward(self, images: Tensor, attention: bool = False) -> Outputs:
+        """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM needs."""
+        maps, embedding = self.backbone(images)
+        if attention and not maps[-1].requires_grad:
+            maps[-1] = maps[-1].detach().requires_grad_()
+        with torch.set_grad_enabled(attention or torch.is_grad_enabled()):
+            if attention:
+                embedding = maps[-1].mean((2, 3))
+            return Outputs(maps, embedding, self.classifier(embedding), self.classifier.scale)
+
+
+def frozen_copy(network: Network) -> Network:
+    """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
+    teacher = copy.deepcopy(network).eval().requires_grad_(False)
+    for module in teacher.modules():
+        if isinstance(module, ConvNorm):
+            assert isinstance(module.conv, nn.Conv2d)
+            assert isinstance(module.norm, nn.BatchNorm2d)
+            module.conv = fuse_conv_bn_eval(module.conv, module.norm)
+            module.norm = nn.Identity()
+    return teacher.requires_grad_(False)

@@ -1,0 +1,18 @@
+"""Nearest mean of exemplars (Rebuffi et al., 2017): the class whose mean feature is nearest."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def class_means(features: Tensor, targets: Tensor, mirrored: Tensor | None = None) -> Tensor:
+    """Unit means (classes, D) of the normalised features of each class, and of their mirror images where given."""
+    parts = [F.normalize(part) for part in (features, mirrored) if part is not None]
+    return F.normalize(torch.stack([torch.cat([p[targets == c] for p in parts]).mean(0) for c in targets.unique()]))
+
+
+def nme_scores(features: Tensor, means: Tensor) -> Tensor:
+    """Minus the squared distance (N, classes) of normalised features to the class means: the highest is nearest."""
+    return -torch.cdist(F.normalize(features), means, compute_mode="donot_use_mm_for_euclid_dist").square()

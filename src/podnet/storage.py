@@ -1,0 +1,91 @@
+"""Files written whole or not at all, and tensors on disk that verify themselves.
+
+A tensor file is plain safetensors (no code can hide in it) whose metadata carries JSON and the SHA-256 of the whole
+file, so that a file cut short or changed by one byte is named as damaged instead of being half believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from podnet.errors import DamagedFileError, PodnetError
+
+_BLANK = b"0" * 64  # stands where the digest goes while the digest is computed
+_KEY = b'"sha256":"'
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
+    if isinstance(data, str):
+        data = data.encode()
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = file.name
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise PodnetError(
+            f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
+            "make room or choose another folder, then continue with --resume."
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Tensors and JSON-able metadata in one self-verifying file."""
+    header = {"podnet": json.dumps(meta), "sha256": _BLANK.decode()}
+    data = bytearray(dump_tensors({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, header))
+    start = _digest_position(data)
+    data[start : start + 64] = hashlib.sha256(data).hexdigest().encode()
+    write_atomically(path, bytes(data))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `save_tensors` wrote; DamagedFileError where the file is not as it was written."""
+    try:
+        data = bytearray(path.read_bytes())
+    except OSError as error:
+        raise PodnetError(f"cannot read {path}: {error.strerror}.") from error
+    try:
+        start = _digest_position(data)
+        written = bytes(data[start : start + 64])
+        data[start : start + 64] = _BLANK
+        if hashlib.sha256(data).hexdigest().encode() != written:
+            raise ValueError("its checksum does not match")
+        length = int.from_bytes(data[:8], "little")
+        meta = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["podnet"])
+        return parse_tensors(bytes(data)), meta
+    except (ValueError, KeyError, SafetensorError) as error:
+        raise DamagedFileError(f"{path} is damaged or not a file of ours ({error}).") from error
+
+
+def _digest_position(data: bytearray) -> int:
+    length = int.from_bytes(data[:8], "little")
+    start = data.find(_KEY, 8, 8 + length)
+    if start < 0 or len(data) < 8 + length:
+        raise ValueError("it has no checksum")
+    return start + len(_KEY)

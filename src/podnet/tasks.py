@@ -1,0 +1,184 @@
+"""Classes in tasks: the order in which they come, and what each task may see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from podnet.data.dataset import Dataset
+from podnet.errors import ConfigError
+from podnet.randomness import generator
+
+
+@dataclass(frozen=True)
+class Task:
+    """One batch of new classes. Labels count classes in the order they are learned: the new ones are old ... seen - 1."""
+
+    index: int
+    old: int  # classes known before
+    new: int
+    class_names: tuple[str, ...]  # of the new classes
+    train_images: Tensor  # of the new classes only; uint8 (N, C, H, W)
+    train_targets: Tensor
+    test_images: Tensor  # of all classes seen
+    test_targets: Tensor
+
+    @property
+    def seen(self) -> int:
+        return self.old + self.new
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A dataset cut into tasks, each made when asked for. `cumulative` is for joint training, which sees all data."""
+
+    dataset: Dataset
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    validation: float = 0.0
+    cumulative: bool = False
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Task:
+        seen = list(accumulate(self.sizes))[index]
+        old = seen - self.sizes[index]
+        data = self.dataset
+        train, held_out = self._split(range(0 if self.cumulative else old, seen))
+        if self.validation:
+            tested = self._split(range(seen))[1]
+            test_images, test_targets = data.train_images[tested], data.train_targets[tested]
+        else:
+            tested = self._of_classes(data.test_targets, range(seen))
+            test_images, test_targets = data.test_images[tested], data.test_targets[tested]
+        position = torch.full((len(data.class_names),), -1)
+        position[list(self.order)] = torch.arange(len(self.order))
+        return Task(
+            index=index,
+            old=old,
+            new=seen - old,
+            class_names=tuple(data.class_names[c] for c in self.order[old:seen]),
+            train_images=data.train_images[train],
+            train_targets=position[data.train_targets[train]],
+            test_images=test_images,
+            test_targets=position[test_targets],
+        )
+
+    def _of_classes(self, targets: Tensor, positions: range) -> Tensor:
+        """Indices of the images of the classes at these positions of the order, class by class."""
+        return torch.cat([(targets == self.order[p]).nonzero().flatten() for p in positions])
+
+    def _split(self, positions: range) -> tuple[Tensor, Tensor]:
+        """Training indices of some classes: those to train on, and the last `validation` of each class held out."""
+        kept, held_out = [], []
+        for position in positions:
+            own = self._of_classes(self.dataset.train_targets, range(position, position + 1))
+            cut = len(own) - round(self.validation * len(own))
+            kept.append(own[:cut])
+            held_out.append(own[cut:])
+        return torch.cat(kept), torch.cat(held_out)
+
+
+def class_incremental(
+    dataset: Dataset,
+    order: Sequence[int],
+    base: int,
+    increment: int,
+    validation: float = 0.0,
+    cumulative: bool = False,
+) -> Tasks:
+    """`base` classes of the order first, then `increment` more a task; with `validation`, that share of each class's
+    training images is held out and takes the place of the test images."""
+    _check_sizes(len(order), base, increment)
+    sizes = (base,) + (increment,) * ((len(order) - base) // increment)
+    counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))
+    if not 0 <= validation < 1:
+        raise ConfigError(f"validation is {validation}; give the share to hold out, from 0 up to but not including 1.")
+    for label in order if validation else ():
+        if round(validation * int(counts[label])) in (0, int(counts[label])):
+            raise ConfigError(
+                f"validation {validation} of the {int(counts[label])} images of class {dataset.class_names[label]!r} "
+                "leaves nothing to train on or nothing to validate with; choose another share."
+            )
+    return Tasks(dataset, tuple(order), sizes, validation, cumulative)
+
+
+def _check_sizes(classes: int, base: int, increment: int) -> None:
+    if not 1 <= base <= classes:
+        raise ConfigError(f"base is {base}; with {classes} classes it must be from 1 to {classes}.")
+    if base < classes and increment < 1:
+        raise ConfigError(f"increment is {increment}; it must be at least 1.")
+    if base < classes and (classes - base) % increment:
+        fits = [n for n in range(1, classes - base + 1) if (classes - base) % n == 0]
+        raise ConfigError(
+            f"increment {increment} does not divide the {classes - base} classes left after the base of {base}; "
+            f"use one of {', '.join(map(str, fits))}, or another base."
+        )
+
+
+def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = None) -> list[int]:
+    """The labels in the order they are learned, the first `classes` of them.
+
+    spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list as
+    "3,1,2" or "cat,dog", or a file with such a list (commas, spaces or lines).
+    """
+    total = len(dataset.class_names)
+    kind, _, number = spec.partition(":")
+    if spec == "natural":
+        order = list(range(total))
+    elif spec == "random":
+        order = torch.randperm(total, generator=generator(seed, "class order")).tolist()
+    elif kind == "paper":
+        order = _paper_order(dataset, number)
+    else:
+        order = _explicit_order(spec, dataset)
+    if classes is not None and not 1 <= classes <= len(order):
+        raise ConfigError(f"classes is {classes}; the order has {len(order)} classes.")
+    return order[:classes]
+
+
+def _paper_order(dataset: Dataset, number: str) -> list[int]:
+    orders = json.loads(resources.files("podnet.data").joinpath("class_orders.json").read_text())
+    known = orders.get(dataset.name, [])
+    if not known:
+        raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
+    if not number.isdecimal() or int(number) >= len(known):
+        names = ", ".join(f"paper:{i}" for i in range(len(known)))
+        raise ConfigError(f"order paper:{number} given; for {dataset.name} there is {names}.")
+    return [int(label) for label in known[int(number)]]
+
+
+def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
+    path = Path(spec)
+    text = path.read_text() if path.is_file() else spec
+    by_name = {name: label for label, name in enumerate(dataset.class_names)}
+    order = []
+    for word in text.replace(",", "\n").split("\n") if path.is_file() else text.split(","):
+        if not (word := word.strip()):
+            continue
+        if word in by_name:
+            order.append(by_name[word])
+        elif word.isdecimal() and int(word) < len(dataset.class_names):
+            order.append(int(word))
+        else:
+            raise ConfigError(
+                f"order names {word!r}, which is no class of {dataset.name}; use its names or the numbers "
+                f"0 to {len(dataset.class_names) - 1}, or natural, random, paper:0, or the path of a file."
+            )
+    if len(set(order)) != len(order):
+        twice = next(label for label in order if order.count(label) > 1)
+        raise ConfigError(f"order names class {dataset.class_names[twice]!r} twice; name each class once.")
+    if not order:
+        raise ConfigError(f"order {spec!r} names no class.")
+    return order

@@ -1,0 +1,95 @@
+"""The only epoch loop. It knows no method: a phase names the images, the parameters and the loss; the loop steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from podnet.data.augment import Transform, batches
+from podnet.errors import PodnetError
+from podnet.methods.base import Phase
+from podnet.network import Network
+from podnet.randomness import generator
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One optimiser update is done."""
+
+    phase: str
+    epoch: int
+    epochs: int
+    iteration: int
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch is done; `losses` are the means of the terms over its images."""
+
+    phase: str
+    epoch: int
+    epochs: int
+    rate: float
+    losses: dict[str, float]
+    seconds: float
+
+
+def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """SGD over the parameters of the phase; all others stop asking for gradients."""
+    network.requires_grad_(False)
+    parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
+    decay = weight_decay if phase.weight_decay is None else phase.weight_decay
+    return torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
+
+
+def fit(
+    network: Network,
+    phase: Phase,
+    optimizer: torch.optim.SGD,
+    images: Tensor,
+    targets: Tensor,
+    transform: Transform,
+    batch_size: int,
+    seed: tuple[object, ...],
+    teacher: Network | None = None,
+    start: int = 0,
+) -> Iterator[Iteration | Epoch]:
+    """Train the network through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone."""
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for epoch in range(start, phase.epochs):
+        began = time.perf_counter()
+        draws = generator(0, *seed, phase.name, epoch)
+        rate = phase.rate(epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        network.train(phase.update_statistics)
+        totals: dict[str, Tensor] = {}
+        parts = batches(len(targets), batch_size, draws)
+        for i, chosen in enumerate(parts):
+            batch = images[chosen]
+            inputs = transform.augment(batch, draws) if phase.augment else transform.normalise(batch)
+            student = network(inputs, phase.attention)
+            with torch.no_grad():
+                old = teacher(inputs, phase.attention) if teacher is not None and phase.distils else None
+            terms = phase.loss(student, old, targets[chosen])
+            optimizer.zero_grad()
+            torch.stack(list(terms.values())).sum().backward()
+            if phase.clip is not None:
+                torch.nn.utils.clip_grad_value_(trained, phase.clip)
+            optimizer.step()
+            for name, term in terms.items():
+                totals[name] = totals.get(name, 0) + term.detach() * len(chosen)
+            yield Iteration(phase.name, epoch, phase.epochs, i + 1, len(parts))
+        losses = {name: float(total) / len(targets) for name, total in totals.items()}
+        if not all(map(math.isfinite, losses.values())):
+            raise PodnetError(
+                f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "
+                f"Lower the learning rate (now {rate:g}) or the weights of the distillation."
+            )
+        yield Epoch(phase.name, epoch, phase.epochs, rate, losses, time.perf_counter() - began)
