@@ -112,7 +112,7 @@ def check(dataset: Dataset) -> None:
         assert images.dtype == torch.uint8
         assert images.is_contiguous()
         assert images.shape == (len(data), 3, 32, 32)
-        assert (images[7, 0, 1, 2], images[7, 1, 31, 0], images[7, 2, 0, 31]) == (201, 202, 203)
+        assert [int(images[7, 0, 1, 2]), int(images[7, 1, 31, 0]), int(images[7, 2, 0, 31])] == [201, 202, 203]
         assert bytes(images.flatten().tolist()) == data.tobytes()
         assert targets.dtype == torch.int64
         assert targets.tolist() == [fine(i) for i in range(len(data))]
@@ -242,8 +242,9 @@ def test_truncated_archive_packed_otherwise(tmp_path: Path, mode: str) -> None:
     assert "cut.tar is cut short or damaged" in refusal(archive)
 
 
-def test_garbage_in_the_middle_of_an_archive(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "bad.tar.gz", BINARY)
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
+def test_garbage_in_the_middle_of_an_archive(tmp_path: Path, mode: str) -> None:
+    archive = write_archive(tmp_path / "bad.tar.gz", BINARY, mode=mode)
     content = bytearray(archive.read_bytes())
     content[300_000:300_100] = b"\xff" * 100
     archive.write_bytes(content)
@@ -368,7 +369,7 @@ def test_unreadable_folder(tmp_path: Path) -> None:
     finally:
         folder.chmod(0o700)
     assert "closed" in sentence
-    assert "cannot be read: Permission denied" in sentence
+    assert "cannot be read" in sentence
 
 
 def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,21 +482,26 @@ def test_other_functions_of_the_allowed_modules_are_refused() -> None:
         load_plain(b"c_codecs\nencode\n(Vtext\nVzlib\ntR.", "it")
 
 
-def test_forged_arrays_are_refused() -> None:
-    reconstruct = np.zeros(1).__reduce__()[0]
-    pointers = (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)  # says that it holds no objects: it does
-    forged: list[Any] = [
-        Calls(np.dtype, "V8", False, True, state=pointers),
-        Calls(np.dtype, "u1", False, True, state=(3, "O", None, None, None, -1, -1, 0)),
-        Calls(np.dtype, "u1,O", False, True),
-        Calls(reconstruct, np.ndarray, (0,), b"b", state=(1, (1000,), np.dtype("u1"), False, b"short")),
-        Calls(reconstruct, np.ndarray, (0,), b"b", state=(1, (-1, -5), np.dtype("u1"), False, b"short")),
-        Calls(reconstruct, np.ndarray, (0,), b"b", state=(1, (2**62, 4, 0), np.dtype("u1"), False, [])),
-        Calls(np.ndarray, (10**12,)),
-    ]
-    for value in forged:
-        with pytest.raises(DataError, match="it "):
-            load_plain(pickle.dumps(value, protocol=2), "it")
+POINTERS = (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)  # claims to hold no objects: numpy would crash
+RECONSTRUCT: Any = np.zeros(1).__reduce__()[0]
+
+
+@pytest.mark.parametrize(
+    ("forged", "complaint"),
+    [
+        (Calls(np.dtype, "V8", False, True, state=POINTERS), "a numpy array of 'V8'"),
+        (Calls(np.dtype, "u1,O", False, True), "a numpy array of 'u1,O'"),
+        (Calls(np.dtype, "u1", False, True, state=(3, "O,", None, None, None, -1, -1, 0)), "byte order 'O,'"),
+        (Calls(RECONSTRUCT, np.ndarray, (0,), b"b", state=(1, (9,), np.dtype("u1"), False, b"short")), "has 5 bytes"),
+        (Calls(RECONSTRUCT, np.ndarray, (0,), b"b", state=(1, (-1, -5), np.dtype("u1"), False, b"short")), "or shape"),
+        (Calls(RECONSTRUCT, np.ndarray, (0,), b"b", state=(1, (1,), np.dtype("u1"), False, [b"x"])), "without numbers"),
+        (Calls(np.ndarray, (10**12,)), "not callable"),
+    ],
+    ids=["pointers", "objects", "order", "size", "shape", "list", "huge"],
+)
+def test_forged_arrays_are_refused(forged: Calls, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        load_plain(pickle.dumps(forged, protocol=2), "it")
 
 
 def test_damaged_pickles() -> None:

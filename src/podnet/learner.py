@@ -156,9 +156,7 @@ class Learner:
         if self.method.keeps_exemplars:
             with self._timed("herd"):
                 chosen = pool.herded()
-                self.memory = self.memory.with_classes(
-                    task.train_images[chosen], task.train_targets[chosen], task.seen
-                )
+                self.memory = self.memory.with_classes(task.train_images[chosen], task.train_targets[chosen], task.seen)
         if "nme" in self.method.inferences:
             with self._timed("means"):
                 kept, targets = self.memory.images, self.memory.targets
@@ -234,9 +232,7 @@ class Learner:
             self.previous = self._network(tensors, "previous.", meta["previous_sizes"])
         self.class_names = list(meta["class_names"])
         self.seconds = dict(meta["seconds"])
-        self.memory = replace(
-            self.memory, images=tensors.get("memory.images"), targets=tensors.get("memory.targets")
-        )
+        self.memory = replace(self.memory, images=tensors.get("memory.images"), targets=tensors.get("memory.targets"))
         self.means = tensors["means"].to(self.device) if "means" in tensors else None
         self.progress = None
         if meta["progress"] is not None:

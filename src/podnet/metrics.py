@@ -43,9 +43,7 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     return float(np.mean(drops))
 
 
-def confusion_matrix(
-    predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int
-) -> NDArray[np.int64]:
+def confusion_matrix(predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int) -> NDArray[np.int64]:
     """Counts (classes, classes): row = true class, column = predicted class."""
     counts = np.bincount(targets.astype(np.int64) * classes + predictions.astype(np.int64), minlength=classes**2)
     return counts.reshape(classes, classes)

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and tensors on disk that verify themselves.
+"""Tensors on disk that verify themselves.
 
 A tensor file is plain safetensors (no code can hide in it) whose metadata carries JSON and the SHA-256 of the whole
 file, so that a file cut short or changed by one byte is named as damaged instead of being half believed.
@@ -6,11 +6,8 @@ file, so that a file cut short or changed by one byte is named as damaged instea
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,38 +18,10 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from podnet.errors import DamagedFileError, PodnetError
+from podnet.files import write_atomically
 
 _BLANK = b"0" * 64  # stands where the digest goes while the digest is computed
 _KEY = b'"sha256":"'
-
-
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
-    if isinstance(data, str):
-        data = data.encode()
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = file.name
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise PodnetError(
-            f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
-            "make room or choose another folder, then continue with --resume."
-        ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

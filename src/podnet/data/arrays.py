@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +22,9 @@ def as_images(array: ArrayLike) -> Tensor:
     if pixels.ndim == 3:
         pixels = pixels[..., None]
     if pixels.ndim != 4 or pixels.shape[-1] not in (1, 3):
-        raise DataError(f"images of shape {pixels.shape} given; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels.")
+        raise DataError(
+            f"images of shape {pixels.shape} given; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels."
+        )
     if pixels.dtype != np.uint8:
         if not np.issubdtype(pixels.dtype, np.number):
             raise DataError(f"images of type {pixels.dtype} given; expected uint8 pixels.")
@@ -45,7 +50,9 @@ def from_arrays(
     if len(images) == 0:
         raise DataError(f"{name}: there are no training images.")
     if images.shape[1:] != test_images.shape[1:]:
-        raise DataError(f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}.")
+        raise DataError(
+            f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}."
+        )
     targets, test_targets = (_as_labels(labels, name) for labels in (train[1], test[1]))
     if class_names is None:
         class_names = [str(label) for label in range(int(targets.max()) + 1)]
@@ -70,3 +77,20 @@ def _as_labels(labels: ArrayLike, name: str) -> Tensor:
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{name}: labels must be a list of whole numbers; got {array.dtype} of shape {array.shape}.")
     return torch.from_numpy(array.astype(np.int64))
+
+
+def load_npz(path: Path) -> Dataset:
+    """A dataset from a .npz file with x_train, y_train, x_test, y_test and perhaps class_names; pickles are refused."""
+    wanted = ("x_train", "y_train", "x_test", "y_test")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a .npz file of plain arrays: {error}.") from error
+    if missing := [name for name in wanted if name not in arrays]:
+        raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
+    names = [str(name) for name in arrays["class_names"]] if "class_names" in arrays else None
+    train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
+    return from_arrays(train, test, names, name=path.stem)

@@ -61,7 +61,9 @@ def _find(path: Path) -> tuple[Path, dict[str, bytes]]:
     if path.is_file():
         return path, _read_archive(path)
     if not path.is_dir():
-        raise DataError(f"{path} does not exist; give the CIFAR-100 archive, or a folder that holds it.")
+        raise DataError(
+            f"{path} does not exist or cannot be read; give the CIFAR-100 archive, or a folder that holds it."
+        )
     for folder in (path, path / "cifar-100-python", path / "cifar-100-binary"):
         for version in (PYTHON, BINARY):
             if all((folder / name).is_file() for name in version):

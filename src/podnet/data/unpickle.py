@@ -64,7 +64,7 @@ class _Array(np.ndarray):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, fortran, raw = state
         if not isinstance(kind, _DType) or not isinstance(raw, bytes) or min(shape, default=0) < 0:
-            raise ValueError("an array is not made of numbers")
+            raise ValueError("an array without numbers or shape")
         if math.prod(shape) * kind.dtype.itemsize != len(raw):
             raise ValueError(f"an array of shape {shape} has {len(raw)} bytes")
         super().__setstate__((version, shape, kind.dtype, fortran, raw))

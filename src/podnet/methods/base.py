@@ -66,9 +66,7 @@ def class_weights(network: Network) -> list[nn.Parameter]:
     return list(network.classifier.weights)
 
 
-def imprint_new_classes(
-    network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int
-) -> None:
+def imprint_new_classes(network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
     """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes."""
     classifier = network.classifier
     assert isinstance(classifier, LocalSimilarityClassifier)

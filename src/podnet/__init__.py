@@ -1,0 +1,57 @@
+"""Teach an image classifier new classes over time without forgetting the old ones."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from podnet.experiment import Experiment, run
+    from podnet.learner import Learner
+    from podnet.memory import ExemplarMemory
+    from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
+    from podnet.tasks import Task, class_incremental
+
+__version__ = "0.1.0"
+
+# Imported when first used: `import podnet` and `podnet --help` answer without importing torch.
+_HOMES = {
+    "BiC": "podnet.methods",
+    "Experiment": "podnet.experiment",
+    "ExemplarMemory": "podnet.memory",
+    "ICaRL": "podnet.methods",
+    "Joint": "podnet.methods",
+    "Learner": "podnet.learner",
+    "Method": "podnet.methods",
+    "PODNet": "podnet.methods",
+    "Replay": "podnet.methods",
+    "Task": "podnet.tasks",
+    "UCIR": "podnet.methods",
+    "class_incremental": "podnet.tasks",
+    "run": "podnet.experiment",
+}
+
+__all__ = [
+    "UCIR",
+    "BiC",
+    "ExemplarMemory",
+    "Experiment",
+    "ICaRL",
+    "Joint",
+    "Learner",
+    "Method",
+    "PODNet",
+    "Replay",
+    "Task",
+    "__version__",
+    "class_incremental",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'podnet' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,125 @@
+"""From options to an experiment: the command line, a YAML file and a run folder all speak the same flat mapping."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from podnet.backbones import BACKBONES
+from podnet.data import SOURCES
+from podnet.errors import ConfigError
+from podnet.experiment import Experiment
+from podnet.methods import METHODS, Method, configured
+
+
+def resolve(options: Mapping[str, Any]) -> Experiment:
+    """The experiment that a flat mapping of options describes, everything left out filled in by its default.
+
+    Keys are the fields of `Experiment` and of the chosen method; values may be of their type or text to be read so.
+    """
+    options = {key: value for key, value in options.items() if value is not None}
+    method_class = METHODS[_one_of("method", options.pop("method", "podnet"), METHODS)]
+    options.setdefault("dataset", "digits")
+    source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
+    own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
+    given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
+    if "backbone" in own:
+        _one_of("backbone", own["backbone"], BACKBONES)
+    given.setdefault("order", source.order)
+    if "memory_total" in given:
+        given.setdefault("memory_per_class", None)
+    if (classes := given.get("classes", source.classes)) is not None:
+        given.setdefault("base", max(1, classes // 2))
+    return Experiment(method=configured(method_class, source.family, own), **given)
+
+
+def flatten(experiment: Experiment) -> dict[str, Any]:
+    """The mapping that `resolve` turns into this experiment again."""
+    values: dict[str, Any] = {"method": experiment.method.name}
+    values |= {f.name: getattr(experiment, f.name) for f in fields(experiment) if f.name != "method"}
+    values |= asdict(experiment.method)
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]:
+    """Name -> (type in words, default) of each option of a method or of the experiment."""
+    hints = get_type_hints(cls)
+    return {f.name: (_words(hints[f.name]), f.default) for f in fields(cls) if f.name != "method"}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint such as " Did you mean 'epochs'?", or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _experiment_options() -> set[str]:
+    return {f.name for f in fields(Experiment)} - {"method"}
+
+
+def _one_of(option: str, value: Any, known: Iterable[str]) -> str:
+    if value not in (names := sorted(known)):
+        raise ConfigError(f"{option} is {value!r}; it must be one of {', '.join(names)}.{nearest(str(value), names)}")
+    return str(value)
+
+
+def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    known = {f.name for f in fields(cls)}
+    for key in values:
+        if key not in known:
+            hint = nearest(key, known | _experiment_options())
+            if key == "fidelity":
+                hint = " Only podnet has two fidelities."
+            name = getattr(cls, "name", "an experiment")
+            raise ConfigError(f"{name} has no option {key!r}.{hint}")
+    return {key: _read_value(key, value, hints[key]) for key, value in values.items()}
+
+
+def _read_value(key: str, value: Any, hint: Any) -> Any:
+    """The value as the annotated type, read from text where need be."""
+    for choice in _choices(hint):
+        try:
+            return _as_type(value, choice)
+        except (TypeError, ValueError):
+            continue
+    raise ConfigError(f"{key} is {value!r}; it must be {_words(hint)}.")
+
+
+def _choices(hint: Any) -> list[Any]:
+    return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
+
+
+def _as_type(value: Any, kind: Any) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(value)
+        return value
+    if get_origin(kind) is tuple:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(_as_type(part, get_args(kind)[0]) for part in parts)
+    if kind is type(None):
+        if value not in (None, "none", "null"):
+            raise ValueError(value)
+        return None
+    if kind is bool:
+        if (word := str(value).lower()) not in ("true", "false", "yes", "no", "on", "off"):
+            raise ValueError(value)
+        return word in ("true", "yes", "on")
+    if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
+        raise ValueError(value)
+    return kind(value)
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return "numbers separated by commas"
+    if len(choices := _choices(hint)) > 1:
+        return " or ".join(_words(choice) for choice in choices)
+    named = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+    return named.get(hint, str(hint))

@@ -1,0 +1,60 @@
+"""Datasets by the names the command line knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from podnet.data.arrays import from_arrays, load_npz
+from podnet.data.augment import Transform
+from podnet.data.cifar import load_cifar100
+from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.digits import load_digits
+from podnet.errors import ConfigError
+
+__all__ = ["SOURCES", "Augmentation", "Dataset", "Source", "Transform", "from_arrays", "load", "load_cifar100"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of dataset: how to load it, and the protocol that suits it."""
+
+    summary: str
+    load: Callable[..., Dataset]  # takes the path, where one is needed
+    family: str  # which presets of a method suit it
+    classes: int | None  # None: as many as the file has
+    needs_path: bool = True
+    order: str = "random"
+
+
+SOURCES: dict[str, Source] = {
+    "digits": Source(
+        "scikit-learn's handwritten digits, 8x8, embedded", load_digits, "digits", classes=10, needs_path=False
+    ),
+    "cifar100": Source(
+        "CIFAR-100, the official files: the archive or its folder, python or binary version",
+        load_cifar100,
+        "cifar",
+        classes=100,
+        order="paper:0",
+    ),
+    "npz": Source(
+        "your own arrays: a .npz file with x_train, y_train, x_test, y_test and perhaps class_names",
+        load_npz,
+        "cifar",
+        classes=None,
+    ),
+}
+
+
+def load(name: str, path: str | None) -> Dataset:
+    """The dataset of that name, from the path the user gave."""
+    source = SOURCES[name]
+    if not source.needs_path:
+        if path is not None:
+            raise ConfigError(f"dataset {name} is embedded and takes no --data-path; leave it out.")
+        return source.load()
+    if path is None:
+        raise ConfigError(f"dataset {name} needs --data-path: {source.summary}.")
+    return source.load(Path(path).expanduser())

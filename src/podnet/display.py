@@ -1,0 +1,71 @@
+"""What a person sees while a run goes on: bars on a terminal, plain lines elsewhere. Consumes records, nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from podnet.experiment import Notice, Record, TaskDone, TaskStarted
+from podnet.training import Epoch, Iteration
+
+
+def show(records: Iterable[Record], console: Console) -> None:
+    """Follow a run to its end."""
+    if console.is_terminal:
+        _show_bars(records, console)
+    else:
+        for record in records:
+            if text := _line(record):
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_bars(records: Iterable[Record], console: Console) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[losses]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = progress.add_task("tasks", losses="")
+        phase = progress.add_task("", losses="")
+        for record in records:
+            if isinstance(record, TaskStarted):
+                progress.update(tasks, total=record.tasks, completed=record.task)
+            elif isinstance(record, Iteration):
+                done = record.epoch * record.iterations + record.iteration
+                total = record.epochs * record.iterations
+                name = f"{record.phase}, epoch {record.epoch + 1}"
+                if done == 1:
+                    progress.reset(phase, total=total)
+                progress.update(phase, description=name, total=total, completed=done)
+            elif isinstance(record, Epoch):
+                progress.update(phase, losses=_losses(record))
+            if not isinstance(record, Epoch) and (text := _line(record)):
+                progress.console.print(text, markup=False, highlight=False)
+            if isinstance(record, TaskDone):
+                progress.update(tasks, advance=1)
+
+
+def _line(record: Record) -> str | None:
+    if isinstance(record, Notice):
+        return f"note: {record.text}"
+    if isinstance(record, TaskStarted):
+        names = ", ".join(record.class_names[:8]) + (" ..." if len(record.class_names) > 8 else "")
+        return f"task {record.task} of {record.tasks - 1}: {len(record.class_names)} new, {record.old} old classes ({names})"
+    if isinstance(record, Epoch):
+        first_or_tenth = record.epoch == 0 or (record.epoch + 1) % 10 == 0 or record.epoch + 1 == record.epochs
+        position = f"  {record.phase} epoch {record.epoch + 1}/{record.epochs}"
+        return f"{position}: {_losses(record)} ({record.seconds:.1f} s)" if first_or_tenth else None
+    if isinstance(record, TaskDone):
+        shown = [f"{k.upper()} {v:.2f}" for k, v in record.result["accuracy"].items() if v is not None]
+        return f"  accuracy on {record.result['seen']} classes: {', '.join(shown)}"
+    return None
+
+
+def _losses(record: Epoch) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in record.losses.items())

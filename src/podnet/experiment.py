@@ -1,0 +1,263 @@
+"""An experiment and the only task loop: learn each task, evaluate, write a line of results and a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from podnet import metrics
+from podnet.data import Dataset, Transform, load
+from podnet.environment import describe_environment
+from podnet.errors import ConfigError, DamagedFileError, PodnetError
+from podnet.files import append_line, keep_lines, write_atomically
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.methods.base import Method
+from podnet.runs import Run
+from podnet.storage import load_tensors, save_tensors
+from podnet.tasks import Task, Tasks, class_incremental, class_order
+from podnet.training import Epoch, Iteration
+
+KEPT_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A method, a dataset and a protocol: all that decides the numbers of a run."""
+
+    method: Method
+    dataset: str = "digits"
+    data_path: str | None = None
+    classes: int | None = None  # only the first so many of the order
+    base: int | None = None  # classes of the first task; half of them unless told otherwise
+    increment: int = 1  # classes of each later task
+    order: str = "random"
+    memory_per_class: int | None = 20
+    memory_total: int | None = None
+    validation: float = 0.0  # share of the training images held out to test on, instead of the test images
+    seed: int = 1
+    device: str = "cpu"
+    threads: int = 0  # 0: as many as torch would take
+    checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
+
+    def tasks(self, dataset: Dataset) -> Tasks:
+        """The tasks, after checking that the protocol can work on this data."""
+        order = class_order(self.order, dataset, self.seed, self.classes)
+        base = self.base if self.base is not None else max(1, len(order) // 2)
+        cumulative = self.method.sees_all_data
+        tasks = class_incremental(dataset, order, base, self.increment, self.validation, cumulative)
+        self._check_memory(dataset, order)
+        return tasks
+
+    def memory(self) -> ExemplarMemory:
+        return ExemplarMemory(self.memory_per_class, self.memory_total)
+
+    def learner(self, dataset: Dataset) -> Learner:
+        augmentation = dataset.augmentation
+        transform = Transform(dataset.mean, dataset.std, augmentation.pad, augmentation.flip)
+        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, self.device)
+
+    def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
+        if not self.method.keeps_exemplars:
+            return
+        self.memory()
+        counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))[order]
+        counts = counts - (self.validation * counts).round().long()
+        smallest = int(counts.argmin())
+        if self.memory_per_class is not None and self.memory_per_class > int(counts[smallest]):
+            raise ConfigError(
+                f"memory_per_class is {self.memory_per_class}, but class {dataset.class_names[order[smallest]]!r} has "
+                f"only {int(counts[smallest])} training images; lower it, or add images to the class."
+            )
+        if self.memory_total is not None and not len(order) <= self.memory_total <= int(counts.sum()):
+            raise ConfigError(
+                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
+                f"to {int(counts.sum())} (all training images)."
+            )
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """A task begins, or goes on after a resume."""
+
+    task: int
+    tasks: int
+    old: int
+    class_names: tuple[str, ...]
+    phases: dict[str, int]  # epochs of each phase
+
+
+@dataclass(frozen=True)
+class TaskDone:
+    """A task is learned, evaluated and written down."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the user should know."""
+
+    text: str
+
+
+Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
+
+
+def run(
+    experiment: Experiment, record: Run, config: dict[str, Any], resume: bool = False, overwrite: bool = False
+) -> Iterator[Record]:
+    """Run the experiment, or the rest of it, leaving its record on disk. `config` is written there as it is."""
+    if record.exists() and not (resume or overwrite):
+        raise ConfigError(
+            f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
+            "replace it (--overwrite) or choose another --output."
+        )
+    if experiment.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device is {experiment.device!r}, but this machine has no usable GPU; use --device cpu.")
+    torch.set_num_threads(experiment.threads or torch.get_num_threads())
+    dataset = load(experiment.dataset, experiment.data_path)
+    tasks = experiment.tasks(dataset)
+    learner = experiment.learner(dataset)
+    with record.locked():
+        if resume:
+            first, notices = _restore(record, learner)
+            yield from notices
+        else:
+            _begin(record, config)
+            first = 0
+        for index in range(first, len(tasks)):
+            task = tasks[index]
+            phases = {phase.name: phase.epochs for phase in experiment.method.phases(task.old, task.new)}
+            yield TaskStarted(index, len(tasks), task.old, task.class_names, phases)
+            yield from _learn(record, learner, task, experiment.checkpoint_seconds)
+            result = _evaluate(record, learner, task, tasks.sizes)
+            append_line(record.results_file, result)
+            _checkpoint(record, learner, index)
+            yield TaskDone(result)
+
+
+def _begin(record: Run, config: dict[str, Any]) -> None:
+    record.clear()
+    for folder in (record.checkpoints, record.predictions):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(record.folder / "environment.json", json.dumps(describe_environment(), indent=2) + "\n")
+    record.write_config(config)
+
+
+def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:
+    saved = time.monotonic()
+    for event in learner.learn(task):
+        if isinstance(event, Epoch):
+            assert learner.progress is not None
+            line = {"task": task.index, "stage": learner.progress.phase, **asdict(event)}
+            append_line(record.epochs_file, line)
+            if time.monotonic() - saved >= checkpoint_seconds:
+                _checkpoint(record, learner, task.index)
+                saved = time.monotonic()
+        yield event
+
+
+def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:
+    """The line of results of a task: both inferences from one pass over the test images of all classes seen."""
+    began = time.perf_counter()
+    scores = learner.predict(task.test_images)
+    targets = task.test_targets.numpy()
+    task_of_class = np.repeat(np.arange(task.index + 1), sizes[: task.index + 1]).tolist()
+    earlier = record.results()
+    result: dict[str, Any] = {"task": task.index, "seen": task.seen, "new_classes": list(task.class_names)}
+    predicted = {}
+    for name in ("cnn", "nme"):
+        table = getattr(scores, name) if name in learner.method.inferences else None
+        measured: dict[str, Any] = dict.fromkeys(MEASURES)
+        if table is not None:
+            ranked = table.topk(min(5, task.seen), dim=1).indices.cpu()
+            predicted[name] = ranked[:, 0].contiguous()
+            measured = _measure(ranked.numpy(), targets, task, task_of_class, [line_of(r, name) for r in earlier])
+        for measure, value in measured.items():
+            result.setdefault(measure, {})[name] = value
+    tensors = {"targets": task.test_targets, **predicted}
+    save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", tensors, {"task": task.index})
+    result["memory"] = len(learner.memory)
+    result["seconds"] = learner.seconds | {"evaluate": time.perf_counter() - began}
+    return result
+
+
+MEASURES = (
+    "accuracy",
+    "accuracy_top5",
+    "average_incremental_accuracy",
+    "forgetting",
+    "old_accuracy",
+    "new_accuracy",
+    "accuracy_per_task",
+)
+
+
+def line_of(result: dict[str, Any], inference: str) -> dict[str, Any]:
+    """The measures of one inference out of a line of results."""
+    return {measure: result[measure][inference] for measure in MEASURES}
+
+
+def _measure(
+    ranked: np.ndarray, targets: np.ndarray, task: Task, task_of_class: list[int], earlier: list[dict[str, Any]]
+) -> dict[str, Any]:
+    first, old = ranked[:, 0], targets < task.old
+    accuracy = metrics.accuracy(first, targets)
+    row = metrics.accuracy_per_task(first, targets, task_of_class)
+    return {
+        "accuracy": accuracy,
+        "accuracy_top5": metrics.accuracy(ranked, targets),
+        "average_incremental_accuracy": metrics.average_incremental_accuracy(
+            [*(line["accuracy"] for line in earlier), accuracy]
+        ),
+        "forgetting": metrics.forgetting([*(line["accuracy_per_task"] for line in earlier), row]),
+        "old_accuracy": metrics.accuracy(first[old], targets[old]) if old.any() else None,
+        "new_accuracy": metrics.accuracy(first[~old], targets[~old]),
+        "accuracy_per_task": row,
+    }
+
+
+def _checkpoint(record: Run, learner: Learner, task: int) -> None:
+    tensors, meta = learner.state()
+    progress = meta["progress"]
+    moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
+    save_tensors(record.checkpoints / f"{task:04d}-{moment}.safetensors", tensors, {"task": task, "learner": meta})
+    for old in record.checkpoint_files()[KEPT_CHECKPOINTS:]:
+        old.unlink()
+
+
+def _restore(record: Run, learner: Learner) -> tuple[int, list[Notice]]:
+    """Bring the learner to the newest good checkpoint, cut the records back to it; the task to go on with."""
+    notices = []
+    task, stage, epoch = 0, 0, 0
+    files = record.checkpoint_files()
+    for path in files:
+        try:
+            tensors, meta = load_tensors(path)
+        except DamagedFileError as error:
+            notices.append(Notice(f"{error} Going back to the checkpoint before it."))
+            continue
+        learner.restore(tensors, meta["learner"])
+        task = meta["task"] if learner.progress else meta["task"] + 1
+        if learner.progress:
+            stage, epoch = learner.progress.phase, learner.progress.epoch
+        break
+    else:
+        if files:
+            raise PodnetError(
+                f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
+                "Start again with --overwrite, or into another --output."
+            )
+    for folder in (record.checkpoints, record.predictions):
+        folder.mkdir(parents=True, exist_ok=True)
+    keep_lines(record.results_file, lambda line: line["task"] < task)
+    position = (task, stage, epoch)
+    keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
+    return task, notices
