@@ -15,18 +15,18 @@ __version__ = "0.1.0"
 # Imported when first used: `import podnet` and `podnet --help` answer without importing torch.
 _HOMES = {
     "BiC": "podnet.methods",
-    "Experiment": "podnet.experiment",
+    "class_incremental": "podnet.tasks",
     "ExemplarMemory": "podnet.memory",
+    "Experiment": "podnet.experiment",
     "ICaRL": "podnet.methods",
     "Joint": "podnet.methods",
     "Learner": "podnet.learner",
     "Method": "podnet.methods",
     "PODNet": "podnet.methods",
     "Replay": "podnet.methods",
+    "run": "podnet.experiment",
     "Task": "podnet.tasks",
     "UCIR": "podnet.methods",
-    "class_incremental": "podnet.tasks",
-    "run": "podnet.experiment",
 }
 
 __all__ = [

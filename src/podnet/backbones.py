@@ -99,7 +99,7 @@ def resnet32(channels: int = 3, form: Fidelity = "paper") -> ResNet:
 
 
 def resnet18(channels: int = 3, form: Fidelity = "paper") -> ResNet:
-    """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 with stride 1 instead of 7x7/2."""
+    """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 at stride 1, not 7x7 at 2."""
     first = ConvNorm(channels, 64, 7, 2) if form == "paper" else ConvNorm(channels, 64, 3)
     stem = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
     plan = [(64, 64, 2, 1), (64, 128, 2, 2), (128, 256, 2, 2), (256, 512, 2, 2)]

@@ -1,4 +1,4 @@
-"""Classifiers that grow: each call of `add_classes` appends the weights of new classes, leaving the old ones as they are.
+"""Classifiers that grow: each call of `add_classes` appends the weights of new classes and leaves the old ones alone.
 
 All give (B, D) -> similarities (B, classes); logits are `scale` times that. Weights are kept as one parameter per call,
 so that "the new classes' proxies" is simply the last one.
@@ -76,7 +76,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
 
     def mean_norm(self) -> float:
         """Mean length of the proxies, which imprinted ones take over."""
-        return float(torch.cat([weight.detach().flatten(0, 1) for weight in self.weights]).norm(dim=1).mean())
+        return float(torch.cat(list(self.weights)).detach().norm(dim=2).mean())
 
     def forward(self, embedding: Tensor) -> Tensor:
         proxies = F.normalize(torch.cat(list(self.weights)).flatten(0, 1))  # (classes * K, D)
@@ -85,7 +85,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
             cosines = 2 * cosines - 2
         if self.proxies == 1:
             return cosines
-        cosines = cosines.unflatten(1, (-1, self.proxies))  # (B, classes, K)
+        cosines = cosines.reshape(len(cosines), -1, self.proxies)  # (B, classes, K)
         return (cosines.softmax(2) * cosines).sum(2)
 
 

@@ -71,9 +71,7 @@ def build_parser() -> tuple[Parser, Parser]:
     add("--overwrite", action="store_true", help="replace the run in that folder")
     add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
     add("--print-config", action="store_true", help="print the resolved configuration as YAML and stop")
-    methods = commands.add_parser(
-        "methods", help="list the methods, or the hyper-parameters of one", allow_abbrev=False
-    )
+    methods = commands.add_parser("methods", help="list the methods, or the options of one", allow_abbrev=False)
     methods.add_argument("name", nargs="?", help="a method")
     commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)
     return parser, run

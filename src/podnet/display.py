@@ -56,7 +56,8 @@ def _line(record: Record) -> str | None:
         return f"note: {record.text}"
     if isinstance(record, TaskStarted):
         names = ", ".join(record.class_names[:8]) + (" ..." if len(record.class_names) > 8 else "")
-        return f"task {record.task} of {record.tasks - 1}: {len(record.class_names)} new, {record.old} old classes ({names})"
+        new = len(record.class_names)
+        return f"task {record.task} of {record.tasks - 1}: {new} new, {record.old} old classes ({names})"
     if isinstance(record, Epoch):
         first_or_tenth = record.epoch == 0 or (record.epoch + 1) % 10 == 0 or record.epoch + 1 == record.epochs
         position = f"  {record.phase} epoch {record.epoch + 1}/{record.epochs}"

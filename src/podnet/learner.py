@@ -1,4 +1,4 @@
-"""The learner: all the state there is. It learns a task, predicts, and can be written down and restored at any epoch."""
+"""The learner: all the state there is. It learns a task, predicts, and can be saved and restored at any epoch."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Learner:
         """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
         features = F.normalize(self.features(task.train_images)).cpu()
         own = [(task.train_targets == label).nonzero().flatten() for label in range(task.old, task.seen)]
-        return torch.cat([indices[herd(features[indices], quota)] for indices in own])
+        return torch.cat([indices[herd(features[indices], min(quota, len(indices)))] for indices in own])
 
     def _end(self, task: Task, images: Tensor, pool: Pool) -> None:
         if self.method.keeps_exemplars:
@@ -256,7 +256,8 @@ def _momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
 
 def _set_momenta(optimizer: torch.optim.SGD, momenta: list[Tensor]) -> None:
     for parameter, momentum in zip(optimizer.param_groups[0]["params"], momenta, strict=True):
-        optimizer.state[parameter]["momentum_buffer"] = momentum.to(parameter)
+        # In the parameter's memory layout, which the fused update takes for granted.
+        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
 
 def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:

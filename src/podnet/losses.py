@@ -54,13 +54,13 @@ def pod(
             a, b = (torch.cat(side, dim=1) for side in zip(*pairs, strict=True))
             distance = (F.normalize(a) - F.normalize(b)).norm(dim=1)  # (B,)
         else:
-            distance = sum((F.normalize(a) - F.normalize(b)).square().sum(1) for a, b in pairs)  # type: ignore[assignment]
+            distance = sum((F.normalize(a) - F.normalize(b)).square().sum(1) for a, b in pairs)
         total = total + distance.mean()
     return total / len(new_maps)
 
 
 def pod_flat(old_embedding: Tensor, new_embedding: Tensor, form: Fidelity = "paper") -> Tensor:
-    """POD on the final embedding (B, D), equation 6: squared distance of unit vectors; released: half of it, 1 - cos."""
+    """POD on the final embedding (B, D), equation 6: squared distance of unit vectors; released: half that, 1 - cos."""
     squared = (F.normalize(old_embedding) - F.normalize(new_embedding)).square().sum(1).mean()
     return squared / 2 if form == "released" else squared
 

@@ -1,4 +1,4 @@
-"""What the field measures. Accuracies are percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
+"""What the field measures, in percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
 
 from __future__ import annotations
 

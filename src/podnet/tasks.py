@@ -19,7 +19,7 @@ from podnet.randomness import generator
 
 @dataclass(frozen=True)
 class Task:
-    """One batch of new classes. Labels count classes in the order they are learned: the new ones are old ... seen - 1."""
+    """One batch of new classes. Labels count classes in the order they are learned; new ones are old to seen - 1."""
 
     index: int
     old: int  # classes known before
@@ -55,7 +55,7 @@ class Tasks:
         seen = list(accumulate(self.sizes))[index]
         old = seen - self.sizes[index]
         data = self.dataset
-        train, held_out = self._split(range(0 if self.cumulative else old, seen))
+        train, _ = self._split(range(0 if self.cumulative else old, seen))
         if self.validation:
             tested = self._split(range(seen))[1]
             test_images, test_targets = data.train_images[tested], data.train_targets[tested]
@@ -151,7 +151,7 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
 def _paper_order(dataset: Dataset, number: str) -> list[int]:
     orders = json.loads(resources.files("podnet.data").joinpath("class_orders.json").read_text())
     known = orders.get(dataset.name, [])
-    if not known:
+    if not known or len(known[0]) != len(dataset.class_names):
         raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
     if not number.isdecimal() or int(number) >= len(known):
         names = ", ".join(f"paper:{i}" for i in range(len(known)))

@@ -83,11 +83,11 @@ def load_npz(path: Path) -> Dataset:
     """A dataset from a .npz file with x_train, y_train, x_test, y_test and perhaps class_names; pickles are refused."""
     wanted = ("x_train", "y_train", "x_test", "y_test")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as a .npz file of plain arrays: {error}.") from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")

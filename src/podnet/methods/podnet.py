@@ -79,8 +79,8 @@ class PODNet(Method):
         def classify(student: Outputs, targets: Tensor) -> dict[str, Tensor]:
             if self.classification == "cross_entropy":
                 return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
-            # The value of equation 9, with one freedom taken: η does not learn through δ. It would shrink to zero, since
-            # -η δ is paid until classes are 0.6 apart, and the loss would no longer look at the similarities at all.
+            # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
+            # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
             margin = self.margin * student.scale.detach()
             return {"nca": nca(student.logits, targets, margin=margin, form=self.fidelity)}
 

@@ -10,7 +10,6 @@ from rich.table import Table
 INFERENCES = ("cnn", "nme")
 COLUMNS = {
     "accuracy": "accuracy",
-    "accuracy_top5": "top-5",
     "old_accuracy": "old",
     "new_accuracy": "new",
     "average_incremental_accuracy": "average",

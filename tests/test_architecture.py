@@ -1,0 +1,66 @@
+"""The arrows of docs/architecture.md: a module imports only what stands before it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import podnet
+
+SOURCE = Path(podnet.__file__).parent
+
+# From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
+LAYERS = [
+    ["errors", "fidelity", "metrics", "herding", "randomness"],
+    ["losses", "backbones", "classifiers", "data", "files"],
+    ["network", "tasks", "memory", "nme", "storage", "environment", "runs"],
+    ["methods", "report"],
+    ["training"],
+    ["learner"],
+    ["experiment"],
+    ["config", "display"],
+    ["cli"],
+    ["__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imported_modules(path):
+    """Names below `podnet` that a file imports, at its top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "podnet":
+            parts = node.module.split(".")[1:]
+            yield from [parts[0]] if parts else [alias.name for alias in node.names if alias.name in LEVEL]
+
+
+def test_no_arrow_points_back():
+    for path in SOURCE.rglob("*.py"):
+        own = path.relative_to(SOURCE).with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        assert own in LEVEL, f"{own} has no place in the architecture"
+        for other in imported_modules(path):
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+
+
+def test_the_epoch_loop_exists_once():
+    assert [p.name for p in SOURCE.rglob("*.py") if ".backward()" in p.read_text()] == ["training.py"]
+
+
+def test_modules_stay_small():
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_public_names_are_sorted_and_exist():
+    assert set(podnet.__all__) - {"__version__"} == set(podnet._HOMES)
+    for name in podnet.__all__:
+        assert getattr(podnet, name) is not None
+    assert list(podnet._HOMES) == sorted(podnet._HOMES, key=str.lower)
+
+
+def test_import_and_help_do_not_import_torch():
+    for statement in ("import podnet", "import podnet.report.plots", "from podnet.cli import main; main([])"):
+        code = f"{statement}\nimport sys; sys.exit('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{statement} imports torch {done.stderr}"

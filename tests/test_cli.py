@@ -1,0 +1,218 @@
+"""The command line as a person uses it: what it prints, how it ends, and that mistakes cost nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from podnet.cli import main
+from podnet.runs import Run
+
+QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--finetune-epochs", "1", "--threads", "1"]
+
+
+def podnet(capsys, *arguments):
+    """Exit code, standard output and standard error of one call."""
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    """The sentence of a call that must fail."""
+    code, out, err = podnet(capsys, *arguments)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert "Traceback" not in out + err
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    assert main(["run", "--output", str(folder), *QUICK]) == 0
+    return folder
+
+
+def test_a_run_leaves_what_the_readme_promises(finished):
+    record = Run(finished)
+    results = record.results()
+    assert [line["task"] for line in results] == [0, 1]
+    assert [line["seen"] for line in results] == [3, 4]
+    assert [line["memory"] for line in results] == [60, 80]
+    for line in results:
+        for measure in ("accuracy", "average_incremental_accuracy"):
+            assert set(line[measure]) == {"cnn", "nme"}
+            assert all(0 <= value <= 100 for value in line[measure].values())
+        assert {"grow", "train", "herd", "means", "evaluate"} <= set(line["seconds"])
+    for inference in ("cnn", "nme"):
+        accuracies = [line["accuracy"][inference] for line in results]
+        assert results[1]["average_incremental_accuracy"][inference] == pytest.approx(sum(accuracies) / 2)
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["packages"]["torch"]
+    for name, start in {"curve.png": b"\x89PNG", "curve.svg": b"<?xml", "confusion.png": b"\x89PNG"}.items():
+        assert (finished / name).read_bytes().startswith(start)
+    assert {line["phase"] for line in record.epochs()} == {"train", "finetune"}
+
+
+def test_the_final_table_and_summary_are_printed(finished, capsys):
+    code, out, _ = podnet(capsys, "run", "--resume", finished)
+    assert code == 0
+    assert "average incremental accuracy: CNN" in out
+    assert f"{Run(finished).results()[-1]['accuracy']['nme']:.2f}" in out
+
+
+def test_the_same_command_gives_the_same_results(finished, tmp_path, capsys):
+    assert podnet(capsys, "run", "--output", tmp_path / "again", *QUICK)[0] == 0
+    again, first = ([line["accuracy"] for line in Run(f).results()] for f in (tmp_path / "again", finished))
+    assert again == first
+
+
+def test_an_existing_run_is_not_touched_unless_told(finished, capsys):
+    before = (finished / "results.jsonl").read_bytes()
+    assert "--overwrite" in refused(capsys, "run", "--output", finished, *QUICK)
+    assert (finished / "results.jsonl").read_bytes() == before
+
+
+def test_resume_refuses_another_configuration(finished, capsys):
+    assert "epochs" in refused(capsys, "run", "--resume", finished, "--epochs", "7")
+    assert "no run" in refused(capsys, "run", "--resume", finished / "nothing")
+
+
+def test_print_config_can_be_given_back_as_config(tmp_path, capsys):
+    arguments = ["run", "--method", "ucir", "--epochs", "3", "--lambda-base", "4.5", "--order", "3,1,2,0", "--base", "2"]
+    _, printed, _ = podnet(capsys, *arguments, "--print-config")
+    (tmp_path / "config.yaml").write_text(printed)
+    _, again, _ = podnet(capsys, "run", "--config", tmp_path / "config.yaml", "--print-config")
+    assert printed == again
+    config = yaml.safe_load(printed)
+    assert (config["method"], config["epochs"], config["lambda_base"], config["base"]) == ("ucir", 3, 4.5, 2)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("epochs: 3\nlambda-c: 7\n")
+    _, printed, _ = podnet(capsys, "run", "--config", tmp_path / "config.yaml", "--epochs", "5", "--print-config")
+    config = yaml.safe_load(printed)
+    assert (config["epochs"], config["lambda_c"]) == (5, 7.0)
+
+
+def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
+    _, printed, _ = podnet(capsys, "run", "--fidelity", "released", "--print-config")
+    assert yaml.safe_load(printed)["intensity"] == "scale"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epohcs", "3"], "Did you mean 'epochs'"),
+        (["--overwrit"], "Did you mean '--overwrite'"),
+        (["--method", "podnot"], "Did you mean 'podnet'"),
+        (["--dataset", "cifar"], "Did you mean 'cifar100'"),
+        (["--epochs", "many"], "whole number"),
+        (["--learn-eta", "perhaps"], "true or false"),
+        (["--distillation", "depth"], "spatial"),
+        (["--increment", "3"], "does not divide the 5 classes left"),
+        (["--base", "11"], "from 1 to 10"),
+        (["--memory-per-class", "500"], "has only"),
+        (["--memory-per-class", "0"], "at least 1"),
+        (["--memory-total", "3"], "one image for each class"),
+        (["--memory-per-class", "5", "--memory-total", "50"], "one of the two"),
+        (["--order", "1,2,cat"], "'cat', which is no class"),
+        (["--order", "1,2,1"], "twice"),
+        (["--order", "paper:0"], "no class order for digits"),
+        (["--classes", "11"], "has 10 classes"),
+        (["--validation", "0.001"], "nothing to validate"),
+        (["--device", "cuda"], "no usable GPU"),
+        (["--backbone", "resnet3"], "resnet32"),
+        (["--method", "icarl", "--fidelity", "released"], "Only podnet"),
+        (["--dataset", "cifar100"], "needs --data-path"),
+        (["--dataset", "cifar100", "--data-path", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--data-path", "x"], "embedded"),
+        (["--config", "/nowhere.yaml"], "cannot read"),
+        (["digits"], "unrecognized|does not know"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, capsys, tmp_path):
+    sentence = refused(capsys, "run", "--output", tmp_path / "run", *arguments)
+    assert any(word in sentence for word in words.split("|")), sentence
+    assert not (tmp_path / "run").exists()
+
+
+def write_npz(path, **changes):
+    generator = np.random.default_rng(0)
+    arrays = {
+        "x_train": generator.integers(0, 256, (60, 8, 8, 3), dtype=np.uint8),
+        "y_train": np.arange(60) % 3,
+        "x_test": generator.integers(0, 256, (9, 8, 8, 3), dtype=np.uint8),
+        "y_test": np.arange(9) % 3,
+    }
+    np.savez(path, **arrays | changes)
+    return path
+
+
+def nan_pixels():
+    pixels = np.zeros((60, 8, 8, 3))
+    pixels[3, 2, 2, 0] = np.nan
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"y_train": np.r_[np.zeros(59, int), 1], "y_test": np.arange(9) % 2}, "has only 1 training images"),
+        ({"y_train": np.arange(60) % 2 * 2}, "no training images of 1"),
+        ({"x_train": nan_pixels()}, "NaN"),
+        ({"x_train": np.full((60, 8, 8, 3), 0.5)}, "multiply images"),
+        ({"y_train": np.arange(61) % 3}, "60 training images but 61 labels"),
+        ({"y_train": np.arange(60) / 7}, "whole numbers"),
+        ({"x_train": np.array([object()] * 60)}, "plain arrays"),
+        ({"class_names": np.array(["a", "b"])}, "2 classes"),
+    ],
+)
+def test_bad_arrays_get_one_sentence(changes, words, tmp_path, capsys):
+    path = write_npz(tmp_path / "mine.npz", **changes)
+    options = ["--dataset", "npz", "--data-path", path, "--classes", "2", "--base", "1", "--memory-per-class", "5"]
+    assert words in refused(capsys, "run", "--output", tmp_path / "run", *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_truncated_npz_gets_one_sentence(tmp_path, capsys):
+    path = write_npz(tmp_path / "mine.npz")
+    path.write_bytes(path.read_bytes()[:1000])
+    assert "cannot be read" in refused(capsys, "run", "--dataset", "npz", "--data-path", path)
+
+
+def test_own_arrays_run_with_every_option_of_the_protocol(tmp_path, capsys):
+    path = write_npz(tmp_path / "mine.npz", class_names=np.array(["ant", "bee", "cow"]))
+    options = ["--dataset", "npz", "--data-path", path, "--order", "cow,ant,bee", "--base", "1", "--increment", "2"]
+    quick = ["--epochs", "1", "--finetune-epochs", "1", "--memory-total", "12", "--validation", "0.25", "--threads", "1"]
+    code, out, _ = podnet(capsys, "run", "--output", tmp_path / "run", *options, *quick)
+    assert code == 0, out
+    assert [line["memory"] for line in Run(tmp_path / "run").results()] == [12, 12]
+    assert Run(tmp_path / "run").results()[0]["new_classes"] == ["cow"]
+
+
+@pytest.mark.parametrize("method", ["joint", "bic"])
+def test_a_method_without_nme_says_so(method, tmp_path, capsys):
+    quick = ["--classes", "4", "--base", "2", "--increment", "2", "--epochs", "1", "--threads", "1"]
+    code, out, _ = podnet(capsys, "run", "--method", method, "--output", tmp_path / "run", *quick)
+    assert code == 0
+    assert "no NME:" in out
+    assert all(line["accuracy"]["nme"] is None for line in Run(tmp_path / "run").results())
+
+
+def test_methods_and_datasets_are_listed(capsys):
+    _, methods, _ = podnet(capsys, "methods")
+    assert all(name in methods for name in ("podnet", "ucir", "icarl", "bic", "replay", "joint"))
+    _, own, _ = podnet(capsys, "methods", "ucir")
+    assert "--lambda-base" in own
+    assert "Did you mean 'podnet'" in refused(capsys, "methods", "podet")
+    _, datasets, _ = podnet(capsys, "datasets")
+    assert all(name in datasets for name in ("digits", "cifar100", "npz"))
+
+
+def test_help_is_printed_without_a_command(capsys):
+    code, out, _ = podnet(capsys)
+    assert code == 0
+    assert "run" in out

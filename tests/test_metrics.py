@@ -1,0 +1,84 @@
+"""Metrics computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from podnet.metrics import (
+    accuracy,
+    accuracy_per_task,
+    average_incremental_accuracy,
+    confusion_matrix,
+    forgetting,
+)
+
+PREDICTIONS = np.array([0, 0, 1, 2, 2, 3, 0, 3])
+TARGETS = np.array([0, 0, 1, 1, 2, 2, 3, 3])  # right, right | right, wrong | right, wrong | wrong, right
+
+
+def test_accuracy_is_the_percentage_of_right_predictions():
+    assert accuracy(PREDICTIONS, TARGETS) == 62.5
+    assert accuracy(TARGETS, TARGETS) == 100
+    assert accuracy(TARGETS + 1, TARGETS) == 0
+
+
+@pytest.mark.parametrize(("k", "percent"), [(1, 25.0), (2, 50.0), (3, 100.0)])
+def test_top_k_accuracy_counts_a_hit_anywhere_among_the_k(k, percent):
+    ranked = np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]])
+    assert accuracy(ranked[:, :k], np.array([0, 0, 0, 2])) == percent
+
+
+def test_average_incremental_accuracy_counts_the_first_task_too():
+    assert average_incremental_accuracy([90.0, 60.0, 30.0]) == 60.0
+    assert average_incremental_accuracy([90.0]) == 90.0
+
+
+def test_accuracy_per_task_looks_at_the_images_of_each_tasks_classes():
+    # classes 0 and 1 came first (3 of 4 right), then 2 (1 of 2), then 3 (1 of 2)
+    assert accuracy_per_task(PREDICTIONS, TARGETS, [0, 0, 1, 2]) == [75.0, 50.0, 50.0]
+
+
+def test_forgetting_of_a_worked_example():
+    matrix = [
+        [90.0],
+        [80.0, 70.0],
+        [60.0, 75.0, 50.0],
+    ]
+    # task 0: best before was 90, now 60, lost 30. Task 1: was 70, now 75, lost -5. The last task has lost nothing yet.
+    assert forgetting(matrix) == 12.5
+    assert forgetting(matrix[:2]) == 10.0  # after the second task: 90 - 80
+    assert forgetting(matrix[:1]) == 0.0
+
+
+def test_forgetting_counts_from_the_best_accuracy_ever_had_before_the_last_task():
+    matrix = [[60.0], [85.0, 50.0], [70.0, 40.0, 90.0], [65.0, 45.0, 80.0, 99.0]]
+    # 85 - 65, 50 - 45, 90 - 80
+    assert forgetting(matrix) == pytest.approx((20 + 5 + 10) / 3)
+
+
+def test_confusion_matrix_has_true_classes_in_rows():
+    wanted = [
+        [2, 0, 0, 0, 0],
+        [0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [1, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0],  # a class that nothing was or was taken for
+    ]
+    matrix = confusion_matrix(PREDICTIONS, TARGETS, classes=5)
+    assert matrix.tolist() == wanted
+    assert 100 * np.trace(matrix) / matrix.sum() == accuracy(PREDICTIONS, TARGETS)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+def test_confusion_matrix_of_small_integers_does_not_overflow(dtype):
+    many = np.arange(100, dtype=dtype)
+    assert (confusion_matrix(many, many, 100) == np.eye(100)).all()
+
+
+def test_nothing_to_measure_is_refused():
+    nothing = np.array([], dtype=np.int64)
+    with pytest.raises(ValueError, match="at least one prediction"):
+        accuracy(nothing, nothing)
+    with pytest.raises(ValueError, match="at least one task"):
+        average_incremental_accuracy([])

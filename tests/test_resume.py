@@ -1,0 +1,213 @@
+"""A run killed at any moment ends, when resumed, with exactly the numbers and weights of one that was not."""
+
+import json
+import multiprocessing
+import random
+import resource
+import signal
+
+import pytest
+import torch
+from podnet.config import flatten, resolve
+from podnet.errors import PodnetError
+from podnet.experiment import Notice, run
+from podnet.runs import Run
+from podnet.storage import load_tensors
+from podnet.training import Iteration
+
+OPTIONS = {
+    "classes": 6,
+    "base": 4,
+    "epochs": 2,
+    "batch_size": 32,
+    "memory_per_class": 5,
+    "checkpoint_seconds": 0,
+    "threads": 1,
+}
+SHORT_PHASES = {"podnet": {"finetune_epochs": 2}, "ucir": {"finetune_epochs": 2}, "bic": {"bias_epochs": 3}}
+KILLS = 20
+
+
+def do_run(folder, resume=False, method="podnet"):
+    config = flatten(resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {})))
+    return run(resolve(config), Run(folder), config, resume=resume)
+
+
+def stop_in_finetune(folder):
+    """A run that stopped in the middle of an epoch, checkpoints of earlier epochs behind it."""
+    records = do_run(folder)
+    for record in records:
+        if isinstance(record, Iteration) and record.phase == "finetune" and record.epoch == 1:
+            break
+    records.close()
+
+
+def outcome(folder):
+    """All that a run leaves, without the seconds: results, losses, predictions, the final state."""
+    record = Run(folder)
+    results = [{k: v for k, v in line.items() if k != "seconds"} for line in record.results()]
+    epochs = [{k: v for k, v in line.items() if k != "seconds"} for line in record.epochs()]
+    state, meta = load_tensors(record.checkpoint_files()[0])
+    predictions = {p.name: load_tensors(p)[0] for p in sorted(record.predictions.iterdir())}
+    return results, epochs, meta["task"], state, predictions
+
+
+def assert_same_outcome(one, other):
+    results, epochs, task, state, predictions = outcome(one)
+    others = outcome(other)
+    assert (results, epochs, task) == others[:3]
+    assert state.keys() == others[3].keys()
+    assert all(torch.equal(value, others[3][name]) for name, value in state.items())
+    assert predictions.keys() == others[4].keys()
+    for name, tensors in predictions.items():
+        assert all(torch.equal(value, others[4][name][key]) for key, value in tensors.items())
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    for _ in do_run(folder):
+        pass
+    return folder
+
+
+def live(folder, resume, pipe):
+    """One life of a process: run, telling the parent of each record, until it ends or is killed."""
+    torch.set_num_threads(1)
+    for record in do_run(folder, resume):
+        pipe.send((type(record).__name__, getattr(record, "phase", None)))
+    pipe.send(("finished", None))
+
+
+def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["podnet.config", "sklearn.cluster", "sklearn.datasets"])
+    chance = random.Random(7)
+    moments = []  # the last record before each kill
+    while len(moments) < KILLS:  # a run that ends before it was killed often enough is followed by another
+        folder = tmp_path / f"run{len(moments)}"
+        finished = False
+        while not finished:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=live, args=(folder, (folder / "config.yaml").exists(), sender))
+            process.start()
+            sender.close()
+            left = chance.randint(1, 24) if len(moments) < KILLS else 10**9
+            while left and not finished:
+                last = receiver.recv()
+                finished = last[0] == "finished"
+                left -= 1
+            if not finished:
+                process.kill()
+                moments.append(last)
+            process.join()
+            assert process.exitcode == (0 if finished else -signal.SIGKILL)
+        assert_same_outcome(uninterrupted, folder)
+    assert {phase for _, phase in moments} >= {"train", "finetune"}
+
+
+@pytest.mark.parametrize("method", ["ucir", "icarl", "bic", "replay", "joint"])
+def test_every_method_resumes_exactly(method, tmp_path):
+    for _ in do_run(tmp_path / "whole", method=method):
+        pass
+    stops = 0
+    while True:  # stop in the middle of every epoch but the first
+        records = do_run(tmp_path / "cut", resume=stops > 0, method=method)
+        epochs = 0
+        for record in records:
+            epochs += isinstance(record, Iteration) and record.iteration == 1
+            if epochs == 2:
+                break
+        else:
+            break
+        records.close()
+        stops += 1
+    assert stops >= 5
+    assert_same_outcome(tmp_path / "whole", tmp_path / "cut")
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def change_one_byte(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut_short, change_one_byte])
+def test_a_damaged_checkpoint_is_told_and_the_one_before_used(damage, uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    stop_in_finetune(folder)
+    damage(Run(folder).checkpoint_files()[0])
+    notices = [record for record in do_run(folder, resume=True) if isinstance(record, Notice)]
+    assert len(notices) == 1
+    assert "damaged" in notices[0].text
+    assert_same_outcome(uninterrupted, folder)
+
+
+def test_all_checkpoints_damaged_stops_with_a_sentence_and_keeps_the_results(uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    for _ in do_run(folder):
+        pass
+    before = Run(folder).results_file.read_bytes()
+    for path in Run(folder).checkpoint_files():
+        cut_short(path)
+    with pytest.raises(PodnetError, match="all checkpoints .* are damaged"):
+        list(do_run(folder, resume=True))
+    assert Run(folder).results_file.read_bytes() == before
+
+
+def test_resuming_a_finished_run_changes_nothing(uninterrupted):
+    before = {p: p.read_bytes() for p in uninterrupted.rglob("*") if p.is_file()}
+    assert list(do_run(uninterrupted, resume=True)) == []
+    assert {p: p.read_bytes() for p in uninterrupted.rglob("*") if p.is_file()} == before
+
+
+def limited(folder, bytes_allowed, pipe):
+    """A run on a machine where no file can grow beyond a limit, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, bytes_allowed))
+    try:
+        for _ in do_run(folder, resume=True):
+            pass
+        pipe.send("finished")
+    except PodnetError as error:
+        pipe.send(str(error))
+
+
+def test_a_full_disk_stops_the_run_and_damages_nothing(uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    stop_in_finetune(folder)
+    checkpoint = Run(folder).checkpoint_files()[0]
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=limited, args=(folder, checkpoint.stat().st_size // 2, sender))
+    process.start()
+    message = receiver.recv()
+    process.join()
+    assert "cannot write" in message
+    assert "--resume" in message
+    assert not list(folder.rglob(".*.safetensors.*")), "a half-written file was left"
+    for _ in do_run(folder, resume=True):
+        pass
+    assert_same_outcome(uninterrupted, folder)
+
+
+def test_a_line_cut_short_by_a_crash_is_ignored(uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    stop_in_finetune(folder)
+    with open(Run(folder).epochs_file, "a") as file:
+        file.write(json.dumps({"task": 0})[:-3])
+    for _ in do_run(folder, resume=True):
+        pass
+    assert_same_outcome(uninterrupted, folder)
+
+
+def test_two_processes_cannot_write_the_same_run(tmp_path):
+    records = do_run(tmp_path / "run")
+    next(records)
+    with pytest.raises(PodnetError, match="another process"):
+        next(do_run(tmp_path / "run", resume=True))
+    records.close()
