@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+
 from podnet.cli import main
 from podnet.runs import Run
 
@@ -81,7 +82,19 @@ def test_resume_refuses_another_configuration(finished, capsys):
 
 
 def test_print_config_can_be_given_back_as_config(tmp_path, capsys):
-    arguments = ["run", "--method", "ucir", "--epochs", "3", "--lambda-base", "4.5", "--order", "3,1,2,0", "--base", "2"]
+    arguments = [
+        "run",
+        "--method",
+        "ucir",
+        "--epochs",
+        "3",
+        "--lambda-base",
+        "4.5",
+        "--order",
+        "3,1,2,0",
+        "--base",
+        "2",
+    ]
     _, printed, _ = podnet(capsys, *arguments, "--print-config")
     (tmp_path / "config.yaml").write_text(printed)
     _, again, _ = podnet(capsys, "run", "--config", tmp_path / "config.yaml", "--print-config")
@@ -186,7 +199,18 @@ def test_a_truncated_npz_gets_one_sentence(tmp_path, capsys):
 def test_own_arrays_run_with_every_option_of_the_protocol(tmp_path, capsys):
     path = write_npz(tmp_path / "mine.npz", class_names=np.array(["ant", "bee", "cow"]))
     options = ["--dataset", "npz", "--data-path", path, "--order", "cow,ant,bee", "--base", "1", "--increment", "2"]
-    quick = ["--epochs", "1", "--finetune-epochs", "1", "--memory-total", "12", "--validation", "0.25", "--threads", "1"]
+    quick = [
+        "--epochs",
+        "1",
+        "--finetune-epochs",
+        "1",
+        "--memory-total",
+        "12",
+        "--validation",
+        "0.25",
+        "--threads",
+        "1",
+    ]
     code, out, _ = podnet(capsys, "run", "--output", tmp_path / "run", *options, *quick)
     assert code == 0, out
     assert [line["memory"] for line in Run(tmp_path / "run").results()] == [12, 12]

@@ -204,11 +204,12 @@ def test_hinged_nca_of_well_separated_classes_is_zero_and_asks_for_no_change():
     assert not similarities.grad.any()
 
 
+@pytest.mark.parametrize("hinge", [True, False])
 @pytest.mark.parametrize("form", FORMS)
-def test_nca_of_one_class_alone_is_zero_with_finite_gradients(form):
+def test_nca_of_one_class_alone_is_zero_with_finite_gradients(form, hinge):
     similarities = torch.rand(4, 1, requires_grad=True)
     scale = torch.tensor(2.0, requires_grad=True)
-    loss = losses.nca(scale * similarities, torch.zeros(4, dtype=torch.int64), form=form)
+    loss = losses.nca(scale * similarities, torch.zeros(4, dtype=torch.int64), hinge=hinge, form=form)
     loss.backward()
     assert loss.item() == 0
     assert torch.equal(similarities.grad, torch.zeros(4, 1))

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import torch
+
 from podnet.config import flatten, resolve
 from podnet.errors import PodnetError
 from podnet.experiment import Notice, run
@@ -154,7 +155,7 @@ def test_all_checkpoints_damaged_stops_with_a_sentence_and_keeps_the_results(uni
     before = Run(folder).results_file.read_bytes()
     for path in Run(folder).checkpoint_files():
         cut_short(path)
-    with pytest.raises(PodnetError, match="all checkpoints .* are damaged"):
+    with pytest.raises(PodnetError, match=r"all checkpoints .* are damaged"):
         list(do_run(folder, resume=True))
     assert Run(folder).results_file.read_bytes() == before
 

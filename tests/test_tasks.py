@@ -135,7 +135,7 @@ def test_sizes_that_cannot_be_are_refused(dataset, base, increment, message):
         class_incremental(dataset, ORDER, base, increment)
 
 
-@pytest.mark.parametrize("increment", [0, 1, 4])
+@pytest.mark.parametrize("increment", [1, 4])
 def test_a_base_of_all_classes_is_one_task_whatever_the_increment(dataset, increment):
     assert class_incremental(dataset, ORDER, 6, increment).sizes == (6,)
 
@@ -188,8 +188,8 @@ def test_an_explicit_order_names_classes_by_number_or_by_name(dataset, spec):
     assert class_order(spec, dataset, seed=0) == [3, 1, 0]
 
 
-@pytest.mark.parametrize("text", ["3,1,0", "dog\nbee\nant\n", "3, bee,\nant", "3 1 0\n"], ids=repr)
-def test_an_order_may_be_a_file_of_commas_spaces_or_lines(dataset, tmp_path, text):
+@pytest.mark.parametrize("text", ["3,1,0", "dog\nbee\nant\n", "3, bee,\nant"], ids=repr)
+def test_an_order_may_be_a_file_of_commas_or_lines(dataset, tmp_path, text):
     file = tmp_path / "order.txt"
     file.write_text(text)
     assert class_order(str(file), dataset, seed=0) == [3, 1, 0]

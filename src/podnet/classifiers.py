@@ -19,9 +19,10 @@ class GrowingClassifier(nn.Module):
 
     scale: Tensor
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.dim = dim
+        self.shape = shape  # of the weights of one class
         self.weights = nn.ParameterList()
         self.register_buffer("scale", torch.ones(()))
 
@@ -34,12 +35,15 @@ class GrowingClassifier(nn.Module):
     def classes(self) -> int:
         return sum(self.sizes)
 
-    def new_parameters(self) -> list[nn.Parameter]:
-        """The parameters of the newest classes."""
-        return [self.weights[-1]]
-
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         """Append n classes, with the given weights or random ones."""
+        weights = self._random_weights(n) if weights is None else weights
+        expected = (n, *self.shape)
+        if weights.shape != expected:
+            raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {expected}.")
+        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+
+    def _random_weights(self, n: int) -> Tensor:
         raise NotImplementedError
 
     def _device(self) -> torch.device:
@@ -56,7 +60,9 @@ class LocalSimilarityClassifier(GrowingClassifier):
     def __init__(
         self, dim: int, proxies: int = 10, scale: float = 1.0, learn_scale: bool = True, similarity: str = "cosine"
     ) -> None:
-        super().__init__(dim)
+        super().__init__(dim, (proxies, dim))
+        if similarity not in ("cosine", "distance"):
+            raise ValueError(f"similarity is {similarity!r}; it must be cosine or distance.")
         self.proxies = proxies
         self.similarity = similarity
         if learn_scale:
@@ -65,14 +71,8 @@ class LocalSimilarityClassifier(GrowingClassifier):
         else:
             self.scale.fill_(scale)
 
-    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
-        """Append n classes; `weights` (n, proxies, dim), for instance from `imprint`."""
-        shape = (n, self.proxies, self.dim)
-        if weights is None:
-            weights = torch.randn(shape) / math.sqrt(self.dim)  # Kaiming normal, linear gain
-        if weights.shape != shape:
-            raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {shape}.")
-        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+    def _random_weights(self, n: int) -> Tensor:
+        return torch.randn(n, *self.shape) / math.sqrt(self.dim)  # Kaiming normal, linear gain
 
     def mean_norm(self) -> float:
         """Mean length of the proxies, which imprinted ones take over."""
@@ -99,12 +99,12 @@ class CosineClassifier(LocalSimilarityClassifier):
 class LinearClassifier(GrowingClassifier):
     """The ordinary fully connected layer; each weight row carries its bias as its last entry."""
 
-    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
-        """Append n classes; `weights` (n, dim + 1)."""
-        if weights is None:
-            bound = 1 / math.sqrt(self.dim)
-            weights = torch.empty(n, self.dim + 1).uniform_(-bound, bound)
-        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, (dim + 1,))
+
+    def _random_weights(self, n: int) -> Tensor:
+        bound = 1 / math.sqrt(self.dim)
+        return torch.empty(n, *self.shape).uniform_(-bound, bound)
 
     def forward(self, embedding: Tensor) -> Tensor:
         weights = torch.cat(list(self.weights))
@@ -128,7 +128,7 @@ class BiasCorrectedClassifier(LinearClassifier):
 
 
 def imprint(features: Tensor, targets: Tensor, proxies: int, norm: float, seed: int) -> Tensor:
-    """Proxies (classes, proxies, D) of new classes: k-means centres of their normalised features, at length `norm`.
+    """Proxies (classes, proxies, D) of new classes: k-means centres of their normalised features, times `norm`.
 
     `features` (N, D) are of the new classes only; the classes come in ascending order of their targets. A class with
     fewer distinct images than proxies uses its centres several times.

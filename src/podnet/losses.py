@@ -45,7 +45,7 @@ def pod(
     form sums the squared distances of the width and the height pooling; the released form normalises the two
     together and leaves the distance un-squared.
     """
-    if len(old_maps) != len(new_maps):
+    if len(old_maps) != len(new_maps) or not new_maps:
         raise ValueError(f"pod got {len(old_maps)} old and {len(new_maps)} new maps; give one pair for each stage.")
     total = new_maps[0].new_zeros(())
     for old, new in zip(old_maps, new_maps, strict=True):
@@ -137,7 +137,7 @@ def margin_ranking(similarities: Tensor, targets: Tensor, old: int, negatives: i
     (all of the new classes where there are fewer).
     """
     exemplars = targets < old
-    if not exemplars.any():
+    if not exemplars.any() or old == similarities.shape[1]:
         return similarities.sum() * 0
     chosen = similarities[exemplars]
     true = chosen.gather(1, targets[exemplars, None])

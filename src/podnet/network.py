@@ -47,7 +47,7 @@ class Network(nn.Module):
 
 def frozen_copy(network: Network) -> Network:
     """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
-    teacher = copy.deepcopy(network).eval().requires_grad_(False)
+    teacher = copy.deepcopy(network).eval()
     for module in teacher.modules():
         if isinstance(module, ConvNorm):
             assert isinstance(module.conv, nn.Conv2d)

@@ -52,6 +52,7 @@ class Tasks:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Task:
+        index = range(len(self))[index]
         seen = list(accumulate(self.sizes))[index]
         old = seen - self.sizes[index]
         data = self.dataset
@@ -117,7 +118,7 @@ def class_incremental(
 def _check_sizes(classes: int, base: int, increment: int) -> None:
     if not 1 <= base <= classes:
         raise ConfigError(f"base is {base}; with {classes} classes it must be from 1 to {classes}.")
-    if base < classes and increment < 1:
+    if increment < 1:
         raise ConfigError(f"increment is {increment}; it must be at least 1.")
     if base < classes and (classes - base) % increment:
         fits = [n for n in range(1, classes - base + 1) if (classes - base) % n == 0]
@@ -131,7 +132,7 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
     """The labels in the order they are learned, the first `classes` of them.
 
     spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list as
-    "3,1,2" or "cat,dog", or a file with such a list (commas, spaces or lines).
+    "3,1,2" or "cat,dog", or a file with such a list, one class a line or separated by commas.
     """
     total = len(dataset.class_names)
     kind, _, number = spec.partition(":")
@@ -160,12 +161,10 @@ def _paper_order(dataset: Dataset, number: str) -> list[int]:
 
 
 def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
-    path = Path(spec)
-    text = path.read_text() if path.is_file() else spec
     by_name = {name: label for label, name in enumerate(dataset.class_names)}
     order = []
-    for word in text.replace(",", "\n").split("\n") if path.is_file() else text.split(","):
-        if not (word := word.strip()):
+    for word in map(str.strip, _order_text(spec).replace(",", "\n").splitlines()):
+        if not word:
             continue
         if word in by_name:
             order.append(by_name[word])
@@ -182,3 +181,13 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     if not order:
         raise ConfigError(f"order {spec!r} names no class.")
     return order
+
+
+def _order_text(spec: str) -> str:
+    """The list itself, or what the file of that name holds."""
+    try:
+        return Path(spec).read_text()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the order file {spec} is not text.") from error
+    except OSError:  # not a file, or too long to be the name of one
+        return spec

@@ -87,7 +87,16 @@ def load_npz(path: Path) -> Dataset:
             arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
-    except (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        EOFError,
+        KeyError,
+        AttributeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DataError(f"{path} cannot be read as a .npz file of plain arrays: {error}.") from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
