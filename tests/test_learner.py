@@ -1,0 +1,212 @@
+"""A learner through its tasks: what it may see, what it keeps, what it trains."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from podnet.data import Transform, load
+from podnet.errors import PodnetError
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.methods import METHODS, PODNet, configured
+from podnet.tasks import class_incremental, class_order
+from podnet.training import Epoch
+
+FIVE_EACH = ExemplarMemory(5)
+QUICK = {"podnet": {"finetune_epochs": 1}, "ucir": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits", None)
+
+
+def make_learner(dataset, method="podnet", memory=FIVE_EACH, **options):
+    chosen = configured(METHODS[method], "digits", {"epochs": 1} | QUICK.get(method, {}) | options)
+    return Learner(chosen, 1, Transform(dataset.mean, dataset.std, 1, False), memory)
+
+
+def make_tasks(dataset, sizes=(3, 1, 1), **options):
+    order = class_order("natural", dataset, 1, sum(sizes))
+    return class_incremental(dataset, order, sizes[0], sizes[1], **options)
+
+
+def learn(learner, task):
+    return [record for record in learner.learn(task) if isinstance(record, Epoch)]
+
+
+class GuardedImages:
+    """Images that refuse to be read again once their class is locked."""
+
+    def __init__(self, images, targets):
+        self.images, self.targets, self.locked = images, targets, set()
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, indices):
+        read = set(self.targets[indices].unique().tolist())
+        assert not read & self.locked, f"training images of old classes {read & self.locked} were read again"
+        return self.images[indices]
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))
+def test_old_training_images_are_never_read_again(method, digits):
+    guard = GuardedImages(digits.train_images, digits.train_targets)
+    tasks = make_tasks(replace(digits, train_images=guard))
+    learner = make_learner(digits, method)
+    for task in tasks:
+        learn(learner, task)
+        assert set(task.train_targets.tolist()) == set(range(task.old, task.seen))
+        guard.locked |= set(range(task.seen))  # natural order: labels are class numbers
+        learner.predict(task.test_images)
+    with pytest.raises(AssertionError, match="read again"):
+        tasks[0]
+
+
+def test_a_task_holds_no_way_back_to_the_dataset(digits):
+    task = make_tasks(digits)[1]
+    own = (digits.train_targets == 3).sum()
+    assert task.train_images.untyped_storage().nbytes() == own * 64
+    assert len(task.train_images) == own
+
+
+@pytest.mark.parametrize("memory", [ExemplarMemory(per_class=7), ExemplarMemory(per_class=None, total=22)])
+def test_the_memory_holds_its_budget_exactly_after_every_task(memory, digits):
+    learner = make_learner(digits, "icarl", memory)
+    for task in make_tasks(digits):
+        learn(learner, task)
+        counts = torch.bincount(learner.memory.targets)
+        quota = 7 if memory.per_class else 22 // task.seen
+        assert counts.tolist() == [quota] * task.seen
+
+
+def test_exemplars_are_images_of_their_class(digits):
+    learner = make_learner(digits, "icarl")
+    for task in make_tasks(digits):
+        learn(learner, task)
+    for image, label in zip(learner.memory.images, learner.memory.targets, strict=True):
+        own = digits.train_images[digits.train_targets == label]
+        assert (own == image).flatten(1).all(1).any()
+
+
+def test_the_fine_tuning_moves_proxies_and_nothing_else_in_the_papers_form(digits):
+    plain, tuned = (make_learner(digits, finetune_epochs=n) for n in (0, 3))
+    for task in list(make_tasks(digits))[:2]:
+        learn(plain, task)
+        learn(tuned, task)
+    one, other = plain.network.state_dict(), tuned.network.state_dict()
+    changed = {name for name in one if not torch.equal(one[name], other[name])}
+    assert changed == {"classifier.weights.0", "classifier.weights.1"}
+    images = digits.test_images[:50]
+    assert torch.equal(plain.predict(images).nme, tuned.predict(images).nme)
+
+
+def test_the_fine_tuning_of_the_released_code_moves_batchnorm_statistics(digits):
+    plain, tuned = (make_learner(digits, finetune_epochs=n, fidelity="released") for n in (0, 1))
+    for task in list(make_tasks(digits))[:2]:
+        learn(plain, task)
+        learn(tuned, task)
+    one, other = plain.network.state_dict(), tuned.network.state_dict()
+    changed = {name.rsplit(".", 1)[1] for name in one if not torch.equal(one[name], other[name])}
+    assert changed >= {"running_mean", "running_var"}
+    assert not {"scale", "bias"} & changed
+
+
+@pytest.mark.parametrize("method", ["podnet", "ucir"])
+def test_old_proxies_stay_put_in_the_main_phase_and_new_ones_are_imprinted(method, digits):
+    learner = make_learner(digits, method, finetune_epochs=0)
+    tasks = list(make_tasks(digits))
+    learn(learner, tasks[0])
+    before = learner.network.classifier.weights[0].detach().clone()
+    learn(learner, tasks[1])
+    assert torch.equal(before, learner.network.classifier.weights[0])
+    assert learner.network.classifier.sizes == [3, 1]
+
+
+def test_the_fine_tuning_set_is_balanced(digits):
+    learner = make_learner(digits, memory=ExemplarMemory(6))
+    task_0, task_1, _ = make_tasks(digits)
+    learn(learner, task_0)
+    for record in learner.learn(task_1):
+        if record.phase == "finetune":
+            break
+    _, pool = learner._pool(task_1)
+    chosen = pool.targets[learner.progress.chosen]
+    assert torch.bincount(chosen).tolist() == [6, 6, 6, 6]
+
+
+def test_bias_correction_trains_on_images_the_main_phase_did_not_see(digits):
+    learner = make_learner(digits, "bic", memory=ExemplarMemory(20))
+    task_0, task_1, _ = make_tasks(digits)
+    learn(learner, task_0)
+    seen = {}
+    for record in learner.learn(task_1):
+        seen[record.phase] = set(learner.progress.chosen.tolist())
+    assert not seen["train"] & seen["bias"]
+    assert len(seen["bias"]) == 4 * 2  # a tenth of 20 exemplars, of each of 4 classes
+    corrections = [c.tolist() for c in learner.network.classifier.corrections]
+    assert corrections[0] == [1.0, 0.0]
+    assert corrections[1] != [1.0, 0.0]
+
+
+def test_joint_training_starts_anew_on_all_classes(digits):
+    learner = make_learner(digits, "joint")
+    tasks = make_tasks(digits, cumulative=True)
+    learn(learner, tasks[0])
+    before = learner.network.backbone
+    learn(learner, tasks[1])
+    assert learner.network.backbone is not before
+    assert learner.network.classifier.sizes == [4]
+    assert set(tasks[1].train_targets.tolist()) == {0, 1, 2, 3}
+    assert len(learner.memory) == 0
+
+
+@pytest.mark.parametrize(
+    "distillation", ["gradcam", "perceptual_style", "pixels", "channels", "gap", "width", "height"]
+)
+def test_every_distillation_of_the_ablation_trains(distillation, digits):
+    learner = make_learner(digits, distillation=distillation)
+    for task in list(make_tasks(digits))[:2]:
+        epochs = learn(learner, task)
+    assert epochs[0].losses["pod"] > 0
+
+
+def test_distillation_keeps_the_embedding_closer_to_the_old_one(digits):
+    drift = {}
+    for strength in (0.0, 3.0):
+        learner = make_learner(digits, lambda_c=strength, lambda_f=strength, epochs=6)
+        task_0, task_1, _ = make_tasks(digits)
+        learn(learner, task_0)
+        before = torch.nn.functional.normalize(learner.features(task_0.test_images))
+        learn(learner, task_1)
+        after = torch.nn.functional.normalize(learner.features(task_0.test_images))
+        drift[strength] = float((before - after).norm(dim=1).mean())
+    assert drift[3.0] < drift[0.0]
+
+
+def test_training_that_diverges_says_so(digits):
+    learner = make_learner(digits, "replay", lr=1e30, epochs=3)
+    with pytest.raises(PodnetError, match="diverged"):
+        learn(learner, make_tasks(digits)[0])
+
+
+def test_learning_does_not_touch_the_global_generator(digits):
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    learn(make_learner(digits, "icarl"), make_tasks(digits)[0])
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_results_depend_on_the_seed_alone(digits):
+    states = []
+    for seed in (1, 1, 2):
+        method = configured(PODNet, "digits", {"epochs": 1, "finetune_epochs": 1})
+        learner = Learner(method, 1, Transform(digits.mean, digits.std, 1, False), ExemplarMemory(5), seed=seed)
+        torch.rand(len(states))  # what ran before must not matter
+        learn(learner, make_tasks(digits)[0])
+        states.append(learner.network.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
