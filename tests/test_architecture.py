@@ -17,6 +17,7 @@ LAYERS = [
     ["methods", "report"],
     ["training"],
     ["learner"],
+    ["evaluation"],
     ["experiment"],
     ["config", "display"],
     ["cli"],

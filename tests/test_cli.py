@@ -54,6 +54,9 @@ def test_a_run_leaves_what_the_readme_promises(finished):
     assert environment["packages"]["torch"]
     for name, start in {"curve.png": b"\x89PNG", "curve.svg": b"<?xml", "confusion.png": b"\x89PNG"}.items():
         assert (finished / name).read_bytes().startswith(start)
+    page = (finished / "report.html").read_text()
+    assert f"{results[-1]['accuracy']['nme']:.2f}" in page
+    assert "http" not in page.replace("http-equiv", ""), "the page must open without a network"
     assert {line["phase"] for line in record.epochs()} == {"train", "finetune"}
 
 

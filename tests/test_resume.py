@@ -9,7 +9,7 @@ import signal
 import pytest
 import torch
 
-from podnet.config import flatten, resolve
+from podnet.config import resolve
 from podnet.errors import PodnetError
 from podnet.experiment import Notice, run
 from podnet.runs import Run
@@ -30,8 +30,8 @@ KILLS = 20
 
 
 def do_run(folder, resume=False, method="podnet"):
-    config = flatten(resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {})))
-    return run(resolve(config), Run(folder), config, resume=resume)
+    experiment = resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {}))
+    return run(experiment, Run(folder), resume=resume)
 
 
 def stop_in_finetune(folder):

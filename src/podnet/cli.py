@@ -6,11 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from podnet import __version__
 from podnet.errors import ConfigError, PodnetError
 from podnet.runs import Run
+
+if TYPE_CHECKING:
+    from podnet.experiment import Experiment
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
@@ -128,7 +131,7 @@ def _unknown_option(word: str, run_parser: Parser) -> NoReturn:
 def run_command(known: argparse.Namespace, hyper_parameters: dict[str, str]) -> int:
     from rich.console import Console
 
-    from podnet.config import flatten, resolve
+    from podnet.config import resolve
     from podnet.display import show
     from podnet.experiment import run
     from podnet.report.tables import results_table, summary
@@ -137,50 +140,53 @@ def run_command(known: argparse.Namespace, hyper_parameters: dict[str, str]) -> 
     given |= hyper_parameters
     resume = known.resume is not None
     if resume:
-        record, config = _run_to_resume(known, given)
+        record, experiment = _run_to_resume(known, given)
     else:
-        config = flatten(resolve(_read_yaml(known.config) | given))
-        record = Run(known.output or _default_folder(config))
-    experiment = resolve(config)
+        experiment = resolve(_read_yaml(known.config) | given)
+        record = Run(known.output or _default_folder(experiment.options()))
     if known.print_config:
         import yaml
 
-        print(yaml.safe_dump(config, sort_keys=False), end="")
+        print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
-    show(run(experiment, record, config, resume, known.overwrite), console)
-    from podnet.report.plots import draw_run
-
+    show(run(experiment, record, resume, known.overwrite), console)
     results = record.results()
-    pictures = draw_run(record, title)
     wide = console if console.is_terminal else Console(width=150)
     wide.print(results_table(results, title))
-    if experiment.method.no_inference:
-        console.print(f"no {experiment.method.no_inference}", markup=False, highlight=False)
-    console.print(summary(results), markup=False, highlight=False)
-    console.print("curve and confusion matrix: " + ", ".join(map(str, pictures)), markup=False, highlight=False)
+    for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
-    """The run to go on with and its configuration; options that would change its numbers are refused."""
-    from podnet.config import flatten, resolve
+def _draw(record: Run, title: str) -> str:
+    from podnet.report.page import write_page
+    from podnet.report.plots import draw_run
+
+    draw_run(record, title)
+    return f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
+
+
+def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Experiment]:
+    """The run to go on with and its experiment; options that would change its numbers are refused."""
+    from podnet.config import resolve
 
     folder = known.resume or known.output
     if not folder or (known.resume and known.output and known.resume != known.output):
         raise ConfigError("--resume needs the folder of the run: 'podnet run --resume FOLDER'.")
     record = Run(folder)
     recorded = record.config()
-    config = flatten(resolve(recorded | _read_yaml(known.config) | given))
+    experiment = resolve(recorded | _read_yaml(known.config) | given)
+    config = experiment.options()
     changed = [key for key in config if key not in CHANGEABLE and config[key] != recorded.get(key)]
     if changed:
         raise ConfigError(
             f"{folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
             "resume it without that option, or start another run."
         )
-    return record, config
+    return record, experiment
 
 
 def _read_yaml(path: str | None) -> dict[str, Any]:

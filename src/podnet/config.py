@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.backbones import BACKBONES
@@ -34,14 +34,6 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if (classes := given.get("classes", source.classes)) is not None:
         given.setdefault("base", max(1, classes // 2))
     return Experiment(method=configured(method_class, source.family, own), **given)
-
-
-def flatten(experiment: Experiment) -> dict[str, Any]:
-    """The mapping that `resolve` turns into this experiment again."""
-    values: dict[str, Any] = {"method": experiment.method.name}
-    values |= {f.name: getattr(experiment, f.name) for f in fields(experiment) if f.name != "method"}
-    values |= asdict(experiment.method)
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
 import torch
 
-from podnet import metrics
 from podnet.data import Dataset, Transform, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
+from podnet.evaluation import evaluate
 from podnet.files import append_line, keep_lines, write_atomically
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
@@ -45,6 +44,13 @@ class Experiment:
     device: str = "cpu"
     threads: int = 0  # 0: as many as torch would take
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
+
+    def options(self) -> dict[str, Any]:
+        """Everything as one flat mapping, in the words of the command line; `podnet.config.resolve` reads it back."""
+        values: dict[str, Any] = {"method": self.method.name}
+        values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"}
+        values |= asdict(self.method)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def tasks(self, dataset: Dataset) -> Tasks:
         """The tasks, after checking that the protocol can work on this data."""
@@ -110,10 +116,8 @@ class Notice:
 Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
 
 
-def run(
-    experiment: Experiment, record: Run, config: dict[str, Any], resume: bool = False, overwrite: bool = False
-) -> Iterator[Record]:
-    """Run the experiment, or the rest of it, leaving its record on disk. `config` is written there as it is."""
+def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bool = False) -> Iterator[Record]:
+    """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens."""
     if record.exists() and not (resume or overwrite):
         raise ConfigError(
             f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
@@ -130,7 +134,7 @@ def run(
             first, notices = _restore(record, learner)
             yield from notices
         else:
-            _begin(record, config)
+            _begin(record, experiment)
             first = 0
         for index in range(first, len(tasks)):
             task = tasks[index]
@@ -143,12 +147,12 @@ def run(
             yield TaskDone(result)
 
 
-def _begin(record: Run, config: dict[str, Any]) -> None:
+def _begin(record: Run, experiment: Experiment) -> None:
     record.clear()
     for folder in (record.checkpoints, record.predictions):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(record.folder / "environment.json", json.dumps(describe_environment(), indent=2) + "\n")
-    record.write_config(config)
+    record.write_config(experiment.options())
 
 
 def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:
@@ -165,62 +169,17 @@ def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float)
 
 
 def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """The line of results of a task: both inferences from one pass over the test images of all classes seen."""
+    """The line of results of a task; its predictions go to a file of their own."""
     began = time.perf_counter()
-    scores = learner.predict(task.test_images)
-    targets = task.test_targets.numpy()
-    task_of_class = np.repeat(np.arange(task.index + 1), sizes[: task.index + 1]).tolist()
-    earlier = record.results()
-    result: dict[str, Any] = {"task": task.index, "seen": task.seen, "new_classes": list(task.class_names)}
-    predicted = {}
-    for name in ("cnn", "nme"):
-        table = getattr(scores, name) if name in learner.method.inferences else None
-        measured: dict[str, Any] = dict.fromkeys(MEASURES)
-        if table is not None:
-            ranked = table.topk(min(5, task.seen), dim=1).indices.cpu()
-            predicted[name] = ranked[:, 0].contiguous()
-            measured = _measure(ranked.numpy(), targets, task, task_of_class, [line_of(r, name) for r in earlier])
-        for measure, value in measured.items():
-            result.setdefault(measure, {})[name] = value
-    tensors = {"targets": task.test_targets, **predicted}
-    save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", tensors, {"task": task.index})
-    result["memory"] = len(learner.memory)
-    result["seconds"] = learner.seconds | {"evaluate": time.perf_counter() - began}
-    return result
-
-
-MEASURES = (
-    "accuracy",
-    "accuracy_top5",
-    "average_incremental_accuracy",
-    "forgetting",
-    "old_accuracy",
-    "new_accuracy",
-    "accuracy_per_task",
-)
-
-
-def line_of(result: dict[str, Any], inference: str) -> dict[str, Any]:
-    """The measures of one inference out of a line of results."""
-    return {measure: result[measure][inference] for measure in MEASURES}
-
-
-def _measure(
-    ranked: np.ndarray, targets: np.ndarray, task: Task, task_of_class: list[int], earlier: list[dict[str, Any]]
-) -> dict[str, Any]:
-    first, old = ranked[:, 0], targets < task.old
-    accuracy = metrics.accuracy(first, targets)
-    row = metrics.accuracy_per_task(first, targets, task_of_class)
+    measured, predictions = evaluate(learner, task, sizes[: task.index + 1], record.results())
+    save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})
     return {
-        "accuracy": accuracy,
-        "accuracy_top5": metrics.accuracy(ranked, targets),
-        "average_incremental_accuracy": metrics.average_incremental_accuracy(
-            [*(line["accuracy"] for line in earlier), accuracy]
-        ),
-        "forgetting": metrics.forgetting([*(line["accuracy_per_task"] for line in earlier), row]),
-        "old_accuracy": metrics.accuracy(first[old], targets[old]) if old.any() else None,
-        "new_accuracy": metrics.accuracy(first[~old], targets[~old]),
-        "accuracy_per_task": row,
+        "task": task.index,
+        "seen": task.seen,
+        "new_classes": list(task.class_names),
+        **measured,
+        "memory": len(learner.memory),
+        "seconds": learner.seconds | {"evaluate": time.perf_counter() - began},
     }
 
 

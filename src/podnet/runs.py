@@ -6,7 +6,7 @@
     epochs.jsonl        one object an epoch: losses, learning rate, seconds
     predictions/        of the test images after each task, for confusion matrices
     checkpoints/        the newest states of the learner
-    curve.png, curve.svg, confusion.png
+    report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
 
 JSON-lines files only grow: a line is there whole or, after a crash, ignored and cut off by the next writer.
 """
@@ -81,8 +81,8 @@ class Run:
     def clear(self) -> None:
         """Remove what an earlier run left, its configuration first: without one the folder is no run."""
         self.config_file.unlink(missing_ok=True)
-        for path in (self.results_file, self.epochs_file, *self.folder.glob("curve.*"), self.folder / "confusion.png"):
-            path.unlink(missing_ok=True)
+        for name in ("results.jsonl", "epochs.jsonl", "report.html", "curve.png", "curve.svg", "confusion.png"):
+            (self.folder / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions):
             for path in folder.glob("*.safetensors"):
                 path.unlink()

@@ -28,7 +28,7 @@ class BiC(Method):
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
     inferences = ("cnn",)
-    no_inference = "NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
+    no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
     presets = {
         "imagenet": {
             "epochs": 100,

@@ -35,7 +35,7 @@ class Joint(Replay):
     name = "joint"
     summary = "Trained anew on all data of all classes seen at each task: the upper bound"
     inferences = ("cnn",)
-    no_inference = "NME: joint training keeps no exemplars."
+    no_inference = "no NME: joint training keeps no exemplars."
     keeps_exemplars = False
     sees_all_data = True
 

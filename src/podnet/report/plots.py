@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
+from podnet.files import write_atomically
 from podnet.metrics import confusion_matrix
 from podnet.runs import Run
 
 COLOURS = {"cnn": "#0b6e99", "nme": "#c4622d"}
 
 
-def draw_run(run: Run, title: str) -> list[Path]:
+def draw_run(run: Run, title: str) -> None:
     """Write curve.png, curve.svg and confusion.png into the run's folder."""
     results = run.results()
-    written = []
     curve = accuracy_curve(results, title)
     for ending in ("png", "svg"):
-        written.append(run.folder / f"curve.{ending}")
-        curve.savefig(written[-1], dpi=150)
+        _save(curve, run.folder / f"curve.{ending}")
     predictions = load_file(run.predictions / f"task-{results[-1]['task']:04d}.safetensors")
     names = [name for result in results for name in result["new_classes"]]
-    written.append(run.folder / "confusion.png")
-    confusion(predictions, names, title).savefig(written[-1], dpi=150)
-    return written
+    _save(confusion(predictions, names, title), run.folder / "confusion.png")
 
 
 def accuracy_curve(results: Sequence[dict[str, Any]], title: str) -> Figure:
@@ -68,6 +66,12 @@ def confusion(predictions: dict[str, Any], names: Sequence[str], title: str) -> 
             axes.set_yticks(range(len(names)), names, fontsize=7)
         figure.colorbar(image, ax=axes, label="% of the true class", fraction=0.046)
     return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=150, format=path.suffix[1:])
+    write_atomically(path, buffer.getvalue())
 
 
 def _figure(width: float, height: float) -> Figure:

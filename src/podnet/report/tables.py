@@ -21,12 +21,17 @@ def number(value: float | None) -> str:
     return "—" if value is None else f"{value:.2f}"
 
 
+def shown_inferences(results: Sequence[dict[str, Any]]) -> list[str]:
+    """The inferences that the method has."""
+    return [name for name in INFERENCES if results[0]["accuracy"][name] is not None]
+
+
 def results_table(results: Sequence[dict[str, Any]], title: str) -> Table:
     """A row a task, the measures of both inferences side by side; `average` is average incremental accuracy so far."""
     table = Table(title=title, title_justify="left", caption_justify="left")
     for name in ("task", "classes", "memory"):
         table.add_column(name, justify="right")
-    shown = [name for name in INFERENCES if results and results[0]["accuracy"][name] is not None]
+    shown = shown_inferences(results)
     for inference in shown:
         for label in COLUMNS.values():
             heading = f"{inference.upper()}\n{label}" if label == "accuracy" else f"\n{label}"
@@ -43,9 +48,8 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
     """One line to quote: average incremental accuracy and forgetting of each inference after the last task."""
     last = results[-1]
     parts = []
-    for inference in INFERENCES:
-        if last["accuracy"][inference] is not None:
-            average = number(last["average_incremental_accuracy"][inference])
-            lost = number(last["forgetting"][inference])
-            parts.append(f"{inference.upper()} {average} (forgetting {lost})")
+    for inference in shown_inferences(results):
+        average = number(last["average_incremental_accuracy"][inference])
+        lost = number(last["forgetting"][inference])
+        parts.append(f"{inference.upper()} {average} (forgetting {lost})")
     return "average incremental accuracy: " + ", ".join(parts)

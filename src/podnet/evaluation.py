@@ -1,0 +1,71 @@
+"""What is measured after a task: both inferences from one pass over the test images of all classes seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from podnet import metrics
+from podnet.learner import Learner
+from podnet.tasks import Task
+
+INFERENCES = ("cnn", "nme")
+MEASURES = (
+    "accuracy",
+    "accuracy_top5",
+    "average_incremental_accuracy",
+    "forgetting",
+    "old_accuracy",
+    "new_accuracy",
+    "accuracy_per_task",
+)
+
+
+def evaluate(
+    learner: Learner, task: Task, sizes: Sequence[int], earlier: Sequence[dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Each measure as {"cnn": ..., "nme": ...}, None where the method has no such inference; and the top-1 predictions.
+
+    `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the tasks before.
+    """
+    scores = learner.predict(task.test_images)
+    targets = task.test_targets.numpy()
+    task_of_class = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    result: dict[str, Any] = {measure: dict.fromkeys(INFERENCES) for measure in MEASURES}
+    predictions = {"targets": task.test_targets}
+    for inference in INFERENCES:
+        table = getattr(scores, inference)
+        if table is None or inference not in learner.method.inferences:
+            continue
+        ranked = table.topk(min(5, task.seen), dim=1).indices.cpu()
+        predictions[inference] = ranked[:, 0].contiguous()
+        history = [{measure: line[measure][inference] for measure in MEASURES} for line in earlier]
+        for measure, value in _measure(ranked.numpy(), targets, task.old, task_of_class, history).items():
+            result[measure][inference] = value
+    return result, predictions
+
+
+def _measure(
+    ranked: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    old: int,
+    task_of_class: list[int],
+    history: list[dict[str, Any]],
+) -> dict[str, Any]:
+    first, is_old = ranked[:, 0], targets < old
+    accuracy = metrics.accuracy(first, targets)
+    row = metrics.accuracy_per_task(first, targets, task_of_class)
+    accuracies = [*(line["accuracy"] for line in history), accuracy]
+    return {
+        "accuracy": accuracy,
+        "accuracy_top5": metrics.accuracy(ranked, targets),
+        "average_incremental_accuracy": metrics.average_incremental_accuracy(accuracies),
+        "forgetting": metrics.forgetting([*(line["accuracy_per_task"] for line in history), row]),
+        "old_accuracy": metrics.accuracy(first[is_old], targets[is_old]) if old else None,
+        "new_accuracy": metrics.accuracy(first[~is_old], targets[~is_old]),
+        "accuracy_per_task": row,
+    }
