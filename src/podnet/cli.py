@@ -154,8 +154,7 @@ def run_command(known: argparse.Namespace, hyper_parameters: dict[str, str]) -> 
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
     show(run(experiment, record, resume, known.overwrite), console)
     results = record.results()
-    wide = console if console.is_terminal else Console(width=150)
-    wide.print(results_table(results, title))
+    console.print(results_table(results, title))
     for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -31,8 +31,8 @@ def _show_bars(records: Iterable[Record], console: Console) -> None:
         TextColumn("{task.fields[losses]}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks = progress.add_task("tasks", losses="")
-        phase = progress.add_task("", losses="")
+        tasks = progress.add_task("tasks", total=None, losses="")
+        phase = progress.add_task("", total=None, losses="")
         for record in records:
             if isinstance(record, TaskStarted):
                 progress.update(tasks, total=record.tasks, completed=record.task)

@@ -15,10 +15,10 @@ from podnet.runs import Run
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #8884; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin-bottom: 1.5rem; }
 img { max-width: 100%; background: white; border-radius: 6px; }
 pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: 6px; }
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 INFERENCES = ("cnn", "nme")
@@ -15,6 +16,7 @@ COLUMNS = {
     "average_incremental_accuracy": "average",
     "forgetting": "forgetting",
 }
+SHORT = ("all", "old", "new", "avg", "forgot")  # the same in at most six letters
 
 
 def number(value: float | None) -> str:
@@ -27,20 +29,17 @@ def shown_inferences(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def results_table(results: Sequence[dict[str, Any]], title: str) -> Table:
-    """A row a task, the measures of both inferences side by side; `average` is average incremental accuracy so far."""
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    for name in ("task", "classes", "memory"):
-        table.add_column(name, justify="right")
-    shown = shown_inferences(results)
-    for inference in shown:
-        for label in COLUMNS.values():
-            heading = f"{inference.upper()}\n{label}" if label == "accuracy" else f"\n{label}"
-            table.add_column(heading, justify="right", style="bold" if label in ("accuracy", "average") else None)
-    table.add_column("\nseconds", justify="right")
+    """A row a task, in 80 columns: for each inference accuracy on all, old and new classes, average, forgetting."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("task", justify="right")
+    table.add_column("seen", justify="right")
+    for inference in shown_inferences(results):
+        for i, heading in enumerate(SHORT):
+            heading = f"{inference.upper() if i == 0 else ''}\n{heading}"
+            table.add_column(heading, justify="right", style="bold" if i == 0 else None, min_width=6)
     for result in results:
-        cells = [number(result[measure][inference]) for inference in shown for measure in COLUMNS]
-        seconds = f"{sum(result['seconds'].values()):.0f}"
-        table.add_row(str(result["task"]), str(result["seen"]), str(result["memory"]), *cells, seconds)
+        measures = [number(result[measure][i]) for i in shown_inferences(results) for measure in COLUMNS]
+        table.add_row(str(result["task"]), str(result["seen"]), *measures)
     return table
 
 
