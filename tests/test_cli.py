@@ -1,6 +1,7 @@
 """The command line as a person uses it: what it prints, how it ends, and that mistakes cost nothing."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_a_run_leaves_what_the_readme_promises(finished):
         accuracies = [line["accuracy"][inference] for line in results]
         assert results[1]["average_incremental_accuracy"][inference] == pytest.approx(sum(accuracies) / 2)
     environment = json.loads((finished / "environment.json").read_text())
-    assert environment["packages"]["torch"]
+    assert environment[0]["packages"]["torch"]
     for name, start in {"curve.png": b"\x89PNG", "curve.svg": b"<?xml", "confusion.png": b"\x89PNG"}.items():
         assert (finished / name).read_bytes().startswith(start)
     page = (finished / "report.html").read_text()
@@ -77,6 +78,34 @@ def test_an_existing_run_is_not_touched_unless_told(finished, capsys):
     before = (finished / "results.jsonl").read_bytes()
     assert "--overwrite" in refused(capsys, "run", "--output", finished, *QUICK)
     assert (finished / "results.jsonl").read_bytes() == before
+
+
+def test_files_that_are_no_run_of_ours_are_not_cleared(capsys, tmp_path):
+    (tmp_path / "results.jsonl").write_text("mine\n")
+    assert "--overwrite" in refused(capsys, "run", "--output", tmp_path, *QUICK)
+    assert (tmp_path / "results.jsonl").read_text() == "mine\n"
+
+
+def test_an_output_that_cannot_be_a_folder_gets_one_sentence(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in refused(capsys, "run", "--output", tmp_path / "file" / "run", *QUICK)
+
+
+def test_a_damaged_record_gets_one_sentence(finished, capsys, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "results.jsonl").unlink()
+    assert "lacks lines" in refused(capsys, "run", "--resume", copy)
+    (copy / "config.yaml").write_text("{[")
+    assert "damaged" in refused(capsys, "run", "--resume", copy)
+
+
+def test_an_order_file_is_recorded_as_its_list(capsys, tmp_path):
+    (tmp_path / "order.txt").write_text("3\n1\n2\n")
+    (tmp_path / "config.yaml").write_text("order: [3, 1, 2]\n")
+    for arguments in (["--order", tmp_path / "order.txt"], ["--config", tmp_path / "config.yaml"]):
+        _, printed, _ = podnet(capsys, "run", *arguments, "--print-config")
+        assert yaml.safe_load(printed)["order"] == "3,1,2"
 
 
 def test_resume_refuses_another_configuration(finished, capsys):
@@ -126,6 +155,10 @@ def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
         (["--method", "podnot"], "Did you mean 'podnet'"),
         (["--dataset", "cifar"], "Did you mean 'cifar100'"),
         (["--epochs", "many"], "whole number"),
+        (["--epochs", "0"], "above 0"),
+        (["--lr=-1"], "above 0"),
+        (["--threads", "-1"], "0 or more"),
+        (["--ouput", "x"], "Did you mean '--output'"),
         (["--learn-eta", "perhaps"], "true or false"),
         (["--distillation", "depth"], "spatial"),
         (["--increment", "3"], "does not divide the 5 classes left"),
@@ -139,7 +172,8 @@ def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
         (["--order", "paper:0"], "no class order for digits"),
         (["--classes", "11"], "has 10 classes"),
         (["--validation", "0.001"], "nothing to validate"),
-        (["--device", "cuda"], "no usable GPU"),
+        (["--device", "gpu"], "cannot use"),
+        (["--device", "cuda:77"], "cannot use"),
         (["--backbone", "resnet3"], "resnet32"),
         (["--method", "icarl", "--fidelity", "released"], "Only podnet"),
         (["--dataset", "cifar100"], "needs --data-path"),

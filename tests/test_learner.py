@@ -137,18 +137,27 @@ def test_the_fine_tuning_set_is_balanced(digits):
     assert torch.bincount(chosen).tolist() == [6, 6, 6, 6]
 
 
-def test_bias_correction_trains_on_images_the_main_phase_did_not_see(digits):
+def test_bias_correction_trains_on_images_no_main_phase_ever_saw(digits):
     learner = make_learner(digits, "bic", memory=ExemplarMemory(20))
-    task_0, task_1, _ = make_tasks(digits)
-    learn(learner, task_0)
-    seen = {}
-    for record in learner.learn(task_1):
-        seen[record.phase] = set(learner.progress.chosen.tolist())
-    assert not seen["train"] & seen["bias"]
-    assert len(seen["bias"]) == 4 * 2  # a tenth of 20 exemplars, of each of 4 classes
-    corrections = [c.tolist() for c in learner.network.classifier.corrections]
-    assert corrections[0] == [1.0, 0.0]
-    assert corrections[1] != [1.0, 0.0]
+    trained_on, validated_on = set(), set()
+    for task in make_tasks(digits):
+        images, _ = learner._pool(task)
+        for record in learner.learn(task):
+            used = {image.numpy().tobytes() for image in images[learner.progress.chosen]}
+            (trained_on if record.phase == "train" else validated_on).update(used)
+            if record.phase == "bias":
+                assert len(learner.progress.chosen) == 2 * task.seen  # a tenth of 20 exemplars of each class
+    assert not trained_on & validated_on
+    assert torch.bincount(learner.memory.targets).tolist() == [20] * 5
+
+
+def test_only_the_newest_classes_are_bias_corrected(digits):
+    learner = make_learner(digits, "bic", memory=ExemplarMemory(20))
+    for task in make_tasks(digits):
+        learn(learner, task)
+    *old, newest = [correction.tolist() for correction in learner.network.classifier.corrections]
+    assert old == [[1.0, 0.0]] * 2
+    assert newest != [1.0, 0.0]
 
 
 def test_joint_training_starts_anew_on_all_classes(digits):

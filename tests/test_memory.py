@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 
 from podnet.errors import ConfigError
-from podnet.memory import ExemplarMemory
+from podnet.memory import ExemplarMemory, first_of_each_class
 
 
 def exemplars(labels, count):
@@ -75,14 +73,10 @@ def test_an_update_leaves_the_memory_before_it_unchanged():
     assert torch.equal(before.targets, targets)
 
 
-def test_first_of_each_class_are_the_first_in_memory():
-    memory = ExemplarMemory(per_class=3).with_classes(*exemplars([0, 1], 3), 2)
-    chosen = memory.first_of_each_class(2)
-    assert memory.images[chosen][:, :, 0, 0].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert Counter(memory.targets[memory.first_of_each_class(99)].tolist()) == {0: 3, 1: 3}
-    empty = ExemplarMemory().first_of_each_class(2)
-    assert empty.dtype == torch.int64
-    assert len(empty) == 0
+def test_first_of_each_class_keeps_the_order_within_each_class():
+    targets = torch.tensor([4, 7, 4, 4, 7, 9])
+    assert first_of_each_class(targets, 2).tolist() == [0, 2, 1, 4, 5]
+    assert first_of_each_class(targets, 99).tolist() == [0, 2, 3, 1, 4, 5]
 
 
 def test_the_papers_memory_is_the_default():

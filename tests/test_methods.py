@@ -6,6 +6,7 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
+from podnet.errors import ConfigError
 from podnet.losses import distillation, less_forget, margin_ranking, nca, pod, pod_flat
 from podnet.methods import METHODS, UCIR, BiC, ICaRL, PODNet, configured
 from podnet.methods.base import constant, cosine, stepwise
@@ -57,6 +58,20 @@ def test_ucir_weighs_less_forget_by_the_root_of_old_over_new():
     assert torch.allclose(terms["less_forget"], wanted)
     assert torch.allclose(terms["ranking"], margin_ranking(student.similarities, TARGETS, 5, 2, 0.5))
     assert torch.allclose(terms["ce"], torch.nn.functional.cross_entropy(3 * student.similarities, TARGETS))
+
+
+def test_icarl_averages_over_all_outputs_of_the_papers_network():
+    student, teacher = outputs(8, 0), outputs(6, 1)
+    term = ICaRL().phases(old=6, new=2)[0].loss(student, teacher, TARGETS)["bce"]
+    wanted = torch.cat([teacher.logits.sigmoid(), torch.nn.functional.one_hot(TARGETS, 8)[:, 6:]], dim=1)
+    each = torch.nn.functional.binary_cross_entropy_with_logits(student.logits, wanted, reduction="sum")
+    assert torch.allclose(term, each / 4 / 100)
+
+
+@pytest.mark.parametrize(("option", "value"), [("epochs", 0), ("lr", -0.1), ("lr", float("nan")), ("proxies", 0)])
+def test_values_that_cannot_work_are_refused(option, value):
+    with pytest.raises(ConfigError, match=option):
+        PODNet(**{option: value})
 
 
 def test_bic_mixes_distillation_and_classification_by_the_share_of_old_classes():

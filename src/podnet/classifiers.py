@@ -95,6 +95,10 @@ class CosineClassifier(LocalSimilarityClassifier):
     def __init__(self, dim: int, scale: float = 1.0, learn_scale: bool = True) -> None:
         super().__init__(dim, proxies=1, scale=scale, learn_scale=learn_scale)
 
+    def _random_weights(self, n: int) -> Tensor:
+        bound = 1 / math.sqrt(self.dim)
+        return torch.empty(n, *self.shape).uniform_(-bound, bound)
+
 
 class LinearClassifier(GrowingClassifier):
     """The ordinary fully connected layer; each weight row carries its bias as its last entry."""
@@ -122,13 +126,19 @@ class BiasCorrectedClassifier(LinearClassifier):
         super().add_classes(n, weights)
         self.corrections.append(nn.Parameter(torch.tensor([1.0, 0.0], device=self._device())))
 
+    @torch.no_grad()
+    def forget_corrections(self) -> None:
+        """Back to α = 1, β = 0 for all classes so far."""
+        for correction in self.corrections:
+            correction.copy_(torch.tensor([1.0, 0.0]))
+
     def forward(self, embedding: Tensor) -> Tensor:
         parts = super().forward(embedding).split(self.sizes, dim=1)
         return torch.cat([a_b[0] * part + a_b[1] for part, a_b in zip(parts, self.corrections, strict=True)], dim=1)
 
 
-def imprint(features: Tensor, targets: Tensor, proxies: int, norm: float, seed: int) -> Tensor:
-    """Proxies (classes, proxies, D) of new classes: k-means centres of their normalised features, times `norm`.
+def imprint(features: Tensor, targets: Tensor, proxies: int, seed: int) -> Tensor:
+    """Proxies (classes, proxies, D) of new classes: the k-means centres of their normalised features.
 
     `features` (N, D) are of the new classes only; the classes come in ascending order of their targets. A class with
     fewer distinct images than proxies uses its centres several times.
@@ -151,4 +161,4 @@ def imprint(features: Tensor, targets: Tensor, proxies: int, norm: float, seed: 
                 kmeans = KMeans(k, n_init=10, random_state=seed % 2**32).fit(own.cpu().numpy())
             centres = torch.from_numpy(kmeans.cluster_centers_).to(features)
         imprinted.append(centres[torch.arange(proxies) % k])
-    return torch.stack(imprinted) * norm
+    return torch.stack(imprinted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All options can stand in a YAML file (--config), the command line wins."""
+'podnet methods NAME' lists them. All of these can stand in a YAML file (--config); the command line wins."""
 
 EXAMPLES = """\
 examples:
@@ -65,11 +66,12 @@ def build_parser() -> tuple[Parser, Parser]:
     add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
     add("--batch-size", metavar="N", help="images of one update (default: the method's)")
     add("--fidelity", help="paper (default) or released: the paper's text or the authors' code, for podnet")
+    add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
     add("--seed", metavar="N", help="of all randomness (default: 1)")
-    add("--device", help="cpu (default) or cuda, cuda:1 ...")
+    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
     add("--threads", metavar="N", help="CPU threads (default: all)")
     add("--checkpoint-seconds", metavar="S", help="time between two checkpoints within a task (default: 30)")
-    add("--config", metavar="FILE", help="a YAML file with any of these options")
+    add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
     add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
     add("--overwrite", action="store_true", help="replace the run in that folder")
     add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
@@ -86,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except PodnetError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; 'podnet run --resume FOLDER' goes on from the last checkpoint.", file=sys.stderr)
@@ -117,15 +122,17 @@ def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
             value = next(rest, "")
             if not value or value.startswith("--"):
                 _unknown_option(word, run_parser)
+        if difflib.get_close_matches(name, [option.replace("_", "-") for option in CALL_OPTIONS], cutoff=0.75):
+            _unknown_option(f"--{name}", run_parser)
         given[name.replace("-", "_")] = value
     return given
 
 
 def _unknown_option(word: str, run_parser: Parser) -> NoReturn:
-    from podnet.config import nearest
-
     known = [option for action in run_parser._actions for option in action.option_strings]
-    raise ConfigError(f"{word} needs a value, or is no option of 'podnet run'.{nearest(word, known)}")
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ConfigError(f"{word} needs a value, or is no option of 'podnet run'.{hint}")
 
 
 def run_command(known: argparse.Namespace, hyper_parameters: dict[str, str]) -> int:

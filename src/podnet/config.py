@@ -13,6 +13,7 @@ from podnet.data import SOURCES
 from podnet.errors import ConfigError
 from podnet.experiment import Experiment
 from podnet.methods import METHODS, Method, configured
+from podnet.tasks import spell_out
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:
@@ -21,6 +22,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     Keys are the fields of `Experiment` and of the chosen method; values may be of their type or text to be read so.
     """
     options = {key: value for key, value in options.items() if value is not None}
+    if isinstance(options.get("order"), list):
+        options["order"] = ",".join(map(str, options["order"]))
     method_class = METHODS[_one_of("method", options.pop("method", "podnet"), METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
@@ -28,11 +31,11 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
     if "backbone" in own:
         _one_of("backbone", own["backbone"], BACKBONES)
-    given.setdefault("order", source.order)
+    given["order"] = spell_out(given.get("order", source.order))
+    if "base" not in given and "," not in given["order"] and (classes := given.get("classes", source.classes)):
+        given["base"] = max(1, classes // 2)
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
-    if (classes := given.get("classes", source.classes)) is not None:
-        given.setdefault("base", max(1, classes // 2))
     return Experiment(method=configured(method_class, source.family, own), **given)
 
 
@@ -76,7 +79,7 @@ def _read_value(key: str, value: Any, hint: Any) -> Any:
     for choice in _choices(hint):
         try:
             return _as_type(value, choice)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     raise ConfigError(f"{key} is {value!r}; it must be {_words(hint)}.")
 

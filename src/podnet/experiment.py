@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -14,7 +13,7 @@ from podnet.data import Dataset, Transform, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.evaluation import evaluate
-from podnet.files import append_line, keep_lines, write_atomically
+from podnet.files import append_line, keep_lines
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
@@ -40,8 +39,9 @@ class Experiment:
     memory_per_class: int | None = 20
     memory_total: int | None = None
     validation: float = 0.0  # share of the training images held out to test on, instead of the test images
+    mirror: bool | None = None  # whether a mirror image shows the same class; None: as the dataset says
     seed: int = 1
-    device: str = "cpu"
+    device: str = "auto"  # a GPU where there is one
     threads: int = 0  # 0: as many as torch would take
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
 
@@ -51,6 +51,11 @@ class Experiment:
         values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"}
         values |= asdict(self.method)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+    def __post_init__(self) -> None:
+        for option in ("threads", "checkpoint_seconds"):
+            if not getattr(self, option) >= 0:
+                raise ConfigError(f"{option} is {getattr(self, option)}; it must be 0 or more.")
 
     def tasks(self, dataset: Dataset) -> Tasks:
         """The tasks, after checking that the protocol can work on this data."""
@@ -66,8 +71,9 @@ class Experiment:
 
     def learner(self, dataset: Dataset) -> Learner:
         augmentation = dataset.augmentation
-        transform = Transform(dataset.mean, dataset.std, augmentation.pad, augmentation.flip)
-        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, self.device)
+        mirror = augmentation.flip if self.mirror is None else self.mirror
+        transform = Transform(dataset.mean, dataset.std, augmentation.pad, mirror)
+        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, choose_device(self.device))
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
@@ -86,6 +92,17 @@ class Experiment:
                 f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
                 f"to {int(counts.sum())} (all training images)."
             )
+
+
+def choose_device(name: str) -> str:
+    """The device of that name, "auto" being a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device is {name!r}, which this machine cannot use; --device cpu always works.") from error
+    return name
 
 
 @dataclass(frozen=True)
@@ -118,18 +135,17 @@ Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
 
 def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bool = False) -> Iterator[Record]:
     """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens."""
-    if record.exists() and not (resume or overwrite):
-        raise ConfigError(
-            f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
-            "replace it (--overwrite) or choose another --output."
-        )
-    if experiment.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device is {experiment.device!r}, but this machine has no usable GPU; use --device cpu.")
+    choose_device(experiment.device)
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
     dataset = load(experiment.dataset, experiment.data_path)
     tasks = experiment.tasks(dataset)
     learner = experiment.learner(dataset)
     with record.locked():
+        if record.exists() and not (resume or overwrite):
+            raise ConfigError(
+                f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
+                "replace it (--overwrite) or choose another --output."
+            )
         if resume:
             first, notices = _restore(record, learner)
             yield from notices
@@ -149,9 +165,7 @@ def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bo
 
 def _begin(record: Run, experiment: Experiment) -> None:
     record.clear()
-    for folder in (record.checkpoints, record.predictions):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(record.folder / "environment.json", json.dumps(describe_environment(), indent=2) + "\n")
+    record.write_environment(describe_environment())
     record.write_config(experiment.options())
 
 
@@ -204,6 +218,8 @@ def _restore(record: Run, learner: Learner) -> tuple[int, list[Notice]]:
             notices.append(Notice(f"{error} Going back to the checkpoint before it."))
             continue
         learner.restore(tensors, meta["learner"])
+        for damaged in files[: files.index(path)]:
+            damaged.unlink()
         task = meta["task"] if learner.progress else meta["task"] + 1
         if learner.progress:
             stage, epoch = learner.progress.phase, learner.progress.epoch
@@ -214,8 +230,10 @@ def _restore(record: Run, learner: Learner) -> tuple[int, list[Notice]]:
                 f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
                 "Start again with --overwrite, or into another --output."
             )
-    for folder in (record.checkpoints, record.predictions):
-        folder.mkdir(parents=True, exist_ok=True)
+    if [line["task"] for line in record.results()][:task] != list(range(task)):
+        raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")
+    record.remove_unfinished()
+    record.write_environment(describe_environment())
     keep_lines(record.results_file, lambda line: line["task"] < task)
     position = (task, stage, epoch)
     keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)

@@ -12,6 +12,8 @@ from typing import Any
 
 from podnet.errors import PodnetError
 
+UNFINISHED = ".unfinished"  # the ending of a file being written
+
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
@@ -19,13 +21,14 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         data = data.encode()
     temporary = None
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=UNFINISHED, delete=False) as file:
             temporary = file.name
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
@@ -34,6 +37,15 @@ def write_atomically(path: Path, data: bytes | str) -> None:
             f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
             "make room or choose another folder, then continue with --resume."
         ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:
@@ -46,11 +58,11 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add one JSON line, wholly or not at all: a failed write is taken back."""
     line = (json.dumps(record) + "\n").encode()
     try:
-        with open(path, "ab") as file:
+        with open(path, "ab", buffering=0) as file:  # a buffer would be flushed once more on the way out
             size = file.tell()
             try:
-                file.write(line)
-                file.flush()
+                while line:
+                    line = line[file.write(line) :]
                 os.fsync(file.fileno())
             except OSError:
                 os.truncate(path, size)
@@ -67,9 +79,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
+        records = [json.loads(line) for line in lines]
     except ValueError as error:
         raise PodnetError(f"{path} is damaged: a line is not JSON ({error}).") from error
+    if not all(isinstance(record, dict) and "task" in record for record in records):
+        raise PodnetError(f"{path} is damaged: a line names no task.")
+    return records
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:

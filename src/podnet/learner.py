@@ -149,8 +149,13 @@ class Learner:
     def _herd(self, task: Task, quota: int) -> Tensor:
         """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
         features = F.normalize(self.features(task.train_images)).cpu()
-        own = [(task.train_targets == label).nonzero().flatten() for label in range(task.old, task.seen)]
-        return torch.cat([indices[herd(features[indices], min(quota, len(indices)))] for indices in own])
+        reserved = self.method.reserved(quota)
+        chosen = []
+        for label in range(task.old, task.seen):
+            own = (task.train_targets == label).nonzero().flatten()
+            free = own[reserved:]
+            chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
+        return torch.cat(chosen)
 
     def _end(self, task: Task, images: Tensor, pool: Pool) -> None:
         if self.method.keeps_exemplars:
@@ -167,7 +172,7 @@ class Learner:
         self.previous = None
         self.progress = None
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         self.network.eval()
         features, logits = [], []
@@ -175,7 +180,7 @@ class Learner:
             outputs = self.network(self.transform.normalise(part.to(self.device)))
             features.append(outputs.embedding)
             logits.append(outputs.logits)
-        return torch.cat(features).clone(), torch.cat(logits).clone()
+        return torch.cat(features), torch.cat(logits)
 
     def _place(self, network: Network) -> Network:
         return network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
@@ -184,7 +189,7 @@ class Learner:
     def _seeded(self, *purpose: object) -> Iterator[None]:
         """Initialisation draws from torch's global generator: set it for one purpose, then put it back."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, *purpose))
+            torch.default_generator.manual_seed(derive(self.seed, *purpose))
             yield
 
     @contextmanager

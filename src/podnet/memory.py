@@ -32,19 +32,18 @@ class ExemplarMemory:
         """How many images each of `seen` classes may keep."""
         return self.per_class if self.per_class is not None else (self.total or 0) // seen
 
-    def first_of_each_class(self, quota: int) -> Tensor:
-        """Indices of the first `quota` exemplars of each class: what remains when the memory is reduced."""
-        if self.targets is None:
-            return torch.empty(0, dtype=torch.int64)
-        return torch.cat([(self.targets == c).nonzero().flatten()[:quota] for c in self.targets.unique()])
-
     def with_classes(self, images: Tensor, targets: Tensor, seen: int) -> ExemplarMemory:
         """The memory after a task: old classes reduced to the quota of `seen` classes, new exemplars behind them."""
         if self.images is None or self.targets is None:
             return replace(self, images=images, targets=targets)
-        kept = self.first_of_each_class(self.quota(seen)).to(self.images.device)
+        kept = first_of_each_class(self.targets, self.quota(seen))
         return replace(
             self,
             images=torch.cat([self.images[kept], images]),
             targets=torch.cat([self.targets[kept], targets]),
         )
+
+
+def first_of_each_class(targets: Tensor, count: int) -> Tensor:
+    """Indices of the first `count` images of each class, class by class."""
+    return torch.cat([(targets == label).nonzero().flatten()[:count] for label in targets.unique()])

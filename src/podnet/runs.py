@@ -1,7 +1,7 @@
 """A run folder: the record on disk of one experiment. Writing and reading it; no torch here.
 
     config.yaml         the resolved configuration, in the words of the command line
-    environment.json    versions, commit, machine
+    environment.json    versions, commit, machine, command; one entry for each time it was started or resumed
     results.jsonl       one object a task
     epochs.jsonl        one object an epoch: losses, learning rate, seconds
     predictions/        of the test images after each task, for confusion matrices
@@ -14,6 +14,7 @@ JSON-lines files only grow: a line is there whole or, after a crash, ignored and
 from __future__ import annotations
 
 import fcntl
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,18 @@ from typing import Any
 import yaml
 
 from podnet.errors import ConfigError, PodnetError
-from podnet.files import read_lines, write_atomically
+from podnet.files import UNFINISHED, read_lines, write_atomically
+
+FILES = (
+    "config.yaml",  # first to go when a run is cleared: without one there is nothing to resume
+    "environment.json",
+    "results.jsonl",
+    "epochs.jsonl",
+    "report.html",
+    "curve.png",
+    "curve.svg",
+    "confusion.png",
+)
 
 
 class Run:
@@ -52,20 +64,30 @@ class Run:
         return self.folder / "predictions"
 
     def exists(self) -> bool:
-        return self.config_file.exists()
+        """Whether anything of a run is here, its configuration or what it made."""
+        return any((self.folder / name).exists() for name in FILES)
 
     def config(self) -> dict[str, Any]:
         """The configuration the run was started with."""
-        if not self.exists():
+        if not self.config_file.exists():
             raise ConfigError(f"{self.folder} holds no run to resume: there is no {self.config_file.name} in it.")
-        loaded = yaml.safe_load(self.config_file.read_text())
+        try:
+            loaded = yaml.safe_load(self.config_file.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError):
+            loaded = None
         if not isinstance(loaded, dict):
-            raise PodnetError(f"{self.config_file} is damaged: it should hold a mapping of options.")
+            raise PodnetError(f"{self.config_file} is damaged: it should hold options, one 'name: value' a line.")
         return loaded
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Written last when a run is created: a folder with a configuration is a run."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """One more entry: a run has as many as it was started and resumed."""
+        path = self.folder / "environment.json"
+        earlier = json.loads(path.read_text()) if path.exists() else []
+        write_atomically(path, json.dumps([*earlier, environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object a task, those that were written whole."""
@@ -80,11 +102,18 @@ class Run:
 
     def clear(self) -> None:
         """Remove what an earlier run left, its configuration first: without one the folder is no run."""
-        self.config_file.unlink(missing_ok=True)
-        for name in ("results.jsonl", "epochs.jsonl", "report.html", "curve.png", "curve.svg", "confusion.png"):
+        for name in FILES:
             (self.folder / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions):
             for path in folder.glob("*.safetensors"):
+                path.unlink()
+            folder.mkdir(parents=True, exist_ok=True)
+        self.remove_unfinished()
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed processes were writing; only under the lock."""
+        for folder in (self.folder, self.checkpoints, self.predictions):
+            for path in folder.glob(f".*{UNFINISHED}"):
                 path.unlink()
 
     @contextmanager

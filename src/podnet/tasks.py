@@ -163,7 +163,7 @@ def _paper_order(dataset: Dataset, number: str) -> list[int]:
 def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     by_name = {name: label for label, name in enumerate(dataset.class_names)}
     order = []
-    for word in map(str.strip, _order_text(spec).replace(",", "\n").splitlines()):
+    for word in map(str.strip, spell_out(spec).split(",")):
         if not word:
             continue
         if word in by_name:
@@ -183,10 +183,11 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     return order
 
 
-def _order_text(spec: str) -> str:
-    """The list itself, or what the file of that name holds."""
+def spell_out(spec: str) -> str:
+    """An order as it is, or the list that the file of that name holds."""
     try:
-        return Path(spec).read_text()
+        lines = Path(spec).read_text().replace(",", "\n").splitlines()
+        return ",".join(filter(None, map(str.strip, lines)))
     except UnicodeDecodeError as error:
         raise ConfigError(f"the order file {spec} is not text.") from error
     except OSError:  # not a file, or too long to be the name of one

@@ -54,6 +54,8 @@ def from_arrays(
             f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}."
         )
     targets, test_targets = (_as_labels(labels, name) for labels in (train[1], test[1]))
+    if len(targets) != len(images):
+        raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; each needs one.")
     if class_names is None:
         class_names = [str(label) for label in range(int(targets.max()) + 1)]
     channels = images.shape[1]
@@ -100,6 +102,6 @@ def load_npz(path: Path) -> Dataset:
         raise DataError(f"{path} cannot be read as a .npz file of plain arrays: {error}.") from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
-    names = [str(name) for name in arrays["class_names"]] if "class_names" in arrays else None
+    names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
     train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
     return from_arrays(train, test, names, name=path.stem)

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.data.augment import Intensity
+from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
+from podnet.memory import first_of_each_class
 from podnet.network import Network, Outputs
 
 # (student, teacher or None, targets) -> named terms; training minimises their sum.
@@ -29,13 +32,6 @@ class Pool:
     quota: int  # exemplars a class may keep
     herded: Callable[[], Tensor]  # indices of the exemplars that the network now would choose for the new classes
 
-    def last_of_each_class(self, count: int) -> Tensor:
-        """A mask of the last `count` images of each class."""
-        mask = torch.zeros(len(self.targets), dtype=torch.bool)
-        for label in self.targets.unique():
-            mask[(self.targets == label).nonzero().flatten()[-count:]] = True
-        return mask
-
 
 def everything(pool: Pool) -> Tensor:
     """All new images and all exemplars."""
@@ -44,11 +40,8 @@ def everything(pool: Pool) -> Tensor:
 
 def balanced(pool: Pool) -> Tensor:
     """As many images of each new class as of each old one: freshly herded, beside the exemplars within the quota."""
-    old = [
-        (pool.targets == label).nonzero().flatten()[: pool.quota]
-        for label in pool.targets[pool.targets < pool.old].unique()
-    ]
-    return torch.cat([pool.herded(), *old])
+    kept = first_of_each_class(pool.targets, pool.quota)
+    return torch.cat([pool.herded(), kept[pool.targets[kept] < pool.old]])
 
 
 def all_parameters(network: Network) -> list[nn.Parameter]:
@@ -66,13 +59,19 @@ def class_weights(network: Network) -> list[nn.Parameter]:
     return list(network.classifier.weights)
 
 
-def imprint_new_classes(network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-    """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes."""
+def imprint_new_classes(
+    network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int, unit: bool = False
+) -> None:
+    """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes.
+
+    With `unit` the centres are normalised before they get the length of the old proxies.
+    """
     classifier = network.classifier
     assert isinstance(classifier, LocalSimilarityClassifier)
     weights = None
     if classifier.classes:
-        weights = imprint(*features(), classifier.proxies, classifier.mean_norm(), seed)
+        weights = imprint(*features(), classifier.proxies, seed)
+        weights = (F.normalize(weights, dim=2) if unit else weights) * classifier.mean_norm()
     classifier.add_classes(new, weights)
 
 
@@ -134,10 +133,24 @@ class Method:
     keeps_exemplars: ClassVar[bool] = True
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    positive: ClassVar[frozenset[str]] = frozenset(
+        {"epochs", "batch_size", "lr", "proxies", "eta", "temperature", "negatives", "outputs"}
+    )
+
+    def __post_init__(self) -> None:
+        for option, value in vars(self).items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number and not (0 <= value < math.inf and (value > 0 or option not in self.positive)):
+                least = "above 0" if option in self.positive else "0 or more"
+                raise ConfigError(f"{option} is {value}; it must be {least}.")
 
     @property
     def form(self) -> Fidelity:
         return "paper"
+
+    def reserved(self, quota: int) -> int:
+        """How many of a class's `quota` exemplars the main phase must never see; they come first."""
+        return 0
 
     def classifier(self, dim: int) -> GrowingClassifier:
         """A classifier without classes."""

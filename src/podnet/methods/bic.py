@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.classifiers import BiasCorrectedClassifier
 from podnet.losses import distillation
-from podnet.methods.base import DIGITS, Method, Phase, Pool, constant, stepwise
+from podnet.memory import first_of_each_class
+from podnet.methods.base import DIGITS, Method, Phase, Pool, stepwise
 from podnet.network import Network, Outputs
 
 
@@ -21,9 +24,9 @@ class BiC(Method):
     milestones: tuple[float, ...] = (0.4, 0.6, 0.8)  # a tenth of the rate after these shares of the epochs
     weight_decay: float = 2e-4
     temperature: float = 2.0
-    held_out: float = 0.1  # share of the exemplars that only the bias correction sees
+    held_out: float = 0.1  # share of the exemplars that only the bias correction ever sees
     bias_epochs: int = 200
-    bias_lr: float = 0.01
+    bias_lr: float = 0.05
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
@@ -43,6 +46,15 @@ class BiC(Method):
     def classifier(self, dim: int) -> BiasCorrectedClassifier:
         return BiasCorrectedClassifier(dim)
 
+    def reserved(self, quota: int) -> int:
+        return max(1, round(self.held_out * quota))
+
+    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+        """Training goes on with plain outputs; only the teacher, copied before, keeps the last correction."""
+        assert isinstance(network.classifier, BiasCorrectedClassifier)
+        network.classifier.forget_corrections()
+        network.classifier.add_classes(new)
+
     def phases(self, old: int, new: int) -> list[Phase]:
         share = old / (old + new)  # λ of the paper
 
@@ -53,33 +65,34 @@ class BiC(Method):
             return {"ce": (1 - share) * F.cross_entropy(student.logits, targets), "distillation": share * kept}
 
         def validation(pool: Pool) -> Tensor:
-            return pool.last_of_each_class(max(1, round(self.held_out * pool.quota)))
+            return first_of_each_class(pool.targets, self.reserved(pool.quota))
 
-        rate = stepwise(self.lr, self.epochs, self.milestones, 0.1)
-        if not old:
-            return [Phase("train", loss, self.epochs, rate, parameters=without_corrections)]
-        return [
-            Phase(
-                "train",
-                loss,
-                self.epochs,
-                rate,
-                images=lambda pool: (~validation(pool)).nonzero().flatten(),
-                parameters=without_corrections,
-                distils=True,
-            ),
-            Phase(
-                "bias",
-                lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
-                self.bias_epochs,
-                constant(self.bias_lr),
-                images=lambda pool: validation(pool).nonzero().flatten(),
-                parameters=newest_correction,
-                augment=False,
-                update_statistics=False,
-                weight_decay=0.0,
-            ),
-        ]
+        def training(pool: Pool) -> Tensor:
+            mask = torch.ones(len(pool.targets), dtype=torch.bool)
+            mask[validation(pool)] = False
+            return mask.nonzero().flatten()
+
+        train = Phase(
+            "train",
+            loss,
+            self.epochs,
+            stepwise(self.lr, self.epochs, self.milestones, 0.1),
+            images=training,
+            parameters=without_corrections,
+            distils=old > 0,
+        )
+        bias = Phase(
+            "bias",
+            lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
+            self.bias_epochs,
+            stepwise(self.bias_lr, self.bias_epochs, (0.3, 0.6, 0.8, 0.9), 0.1),
+            images=validation,
+            parameters=newest_correction,
+            augment=False,
+            update_statistics=False,
+            weight_decay=0.0,
+        )
+        return [train, bias] if old and self.bias_epochs else [train]
 
 
 def without_corrections(network: Network) -> list[nn.Parameter]:

@@ -33,7 +33,7 @@ class UCIR(Method):
     ranking_weight: float = 1.0
     negatives: int = 2  # the hardest new classes of an exemplar
     margin: float = 0.5
-    finetune_epochs: int = 20  # class-balanced fine-tuning of the classifier
+    finetune_epochs: int = 0  # class-balanced fine-tuning of the classifier; the authors use it on ImageNet
     finetune_lr: float = 0.01
 
     name = "ucir"
@@ -42,28 +42,30 @@ class UCIR(Method):
         "imagenet": {
             "lambda_base": 10.0,
             "epochs": 90,
+            "finetune_epochs": 20,
             "milestones": (1 / 3, 2 / 3),
             "weight_decay": 1e-4,
             "backbone": "resnet18",
         },
-        "digits": {**DIGITS, "finetune_epochs": 10},
+        "digits": DIGITS,
     }
 
     def classifier(self, dim: int) -> CosineClassifier:
         return CosineClassifier(dim)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        imprint_new_classes(network, new, features, seed)
+        imprint_new_classes(network, new, features, seed, unit=True)
 
     def phases(self, old: int, new: int) -> list[Phase]:
         weight = self.lambda_base * sqrt(old / new)
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             terms = {"ce": F.cross_entropy(student.logits, targets)}
-            if teacher is not None:
-                terms["less_forget"] = weight * less_forget(teacher.embedding, student.embedding)
+            if old:
                 ranking = margin_ranking(student.similarities, targets, old, self.negatives, self.margin)
                 terms["ranking"] = self.ranking_weight * ranking
+            if teacher is not None:
+                terms["less_forget"] = weight * less_forget(teacher.embedding, student.embedding)
             return terms
 
         train = Phase(
@@ -76,7 +78,7 @@ class UCIR(Method):
         )
         finetune = Phase(
             "finetune",
-            lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
+            loss,
             self.finetune_epochs,
             stepwise(self.finetune_lr, self.finetune_epochs, (1 / 2,), 0.1),
             images=balanced,

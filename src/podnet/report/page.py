@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -28,7 +27,6 @@ def write_page(run: Run, title: str) -> Path:
     """Write report.html into the run's folder: summary, curve, a row a task, confusion matrices, configuration."""
     results = run.results()
     path = run.folder / "report.html"
-    environment = json.loads((run.folder / "environment.json").read_text())
     parts = [
         f"<h1>{escape(title)}</h1><p>{escape(summary(results))}</p>",
         _picture(run.folder / "curve.png", "accuracy on all classes seen, after each task"),
@@ -39,7 +37,7 @@ def write_page(run: Run, title: str) -> Path:
         "<h2>Final confusion matrix</h2>",
         _picture(run.folder / "confusion.png", "confusion matrix after the last task"),
         f"<h2>Configuration</h2><pre>{escape(run.config_file.read_text())}</pre>",
-        f"<h2>Environment</h2><pre>{escape(json.dumps(environment, indent=2))}</pre>",
+        f"<h2>Environment</h2><pre>{escape((run.folder / 'environment.json').read_text())}</pre>",
     ]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     head += '<meta name="viewport" content="width=device-width">'
