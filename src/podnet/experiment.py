@@ -113,7 +113,6 @@ class TaskStarted:
     tasks: int
     old: int
     class_names: tuple[str, ...]
-    phases: dict[str, int]  # epochs of each phase
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,6 @@ Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
 
 def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bool = False) -> Iterator[Record]:
     """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens."""
-    choose_device(experiment.device)
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
     dataset = load(experiment.dataset, experiment.data_path)
     tasks = experiment.tasks(dataset)
@@ -150,23 +148,19 @@ def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bo
             first, notices = _restore(record, learner)
             yield from notices
         else:
-            _begin(record, experiment)
+            record.clear()
+            record.write_config(experiment.options())
             first = 0
+        if first < len(tasks):
+            record.write_environment(describe_environment())
         for index in range(first, len(tasks)):
             task = tasks[index]
-            phases = {phase.name: phase.epochs for phase in experiment.method.phases(task.old, task.new)}
-            yield TaskStarted(index, len(tasks), task.old, task.class_names, phases)
+            yield TaskStarted(index, len(tasks), task.old, task.class_names)
             yield from _learn(record, learner, task, experiment.checkpoint_seconds)
             result = _evaluate(record, learner, task, tasks.sizes)
             append_line(record.results_file, result)
             _checkpoint(record, learner, index)
             yield TaskDone(result)
-
-
-def _begin(record: Run, experiment: Experiment) -> None:
-    record.clear()
-    record.write_environment(describe_environment())
-    record.write_config(experiment.options())
 
 
 def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:
@@ -233,7 +227,6 @@ def _restore(record: Run, learner: Learner) -> tuple[int, list[Notice]]:
     if [line["task"] for line in record.results()][:task] != list(range(task)):
         raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")
     record.remove_unfinished()
-    record.write_environment(describe_environment())
     keep_lines(record.results_file, lambda line: line["task"] < task)
     position = (task, stage, epoch)
     keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)

@@ -26,7 +26,7 @@ from podnet.errors import ConfigError, PodnetError
 from podnet.files import UNFINISHED, read_lines, write_atomically
 
 FILES = (
-    "config.yaml",  # first to go when a run is cleared: without one there is nothing to resume
+    "config.yaml",  # first to come, and first to go when a run is cleared
     "environment.json",
     "results.jsonl",
     "epochs.jsonl",
@@ -80,7 +80,7 @@ class Run:
         return loaded
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Written last when a run is created: a folder with a configuration is a run."""
+        """The first file of a run: with it there is something to resume."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
