@@ -54,6 +54,11 @@ def all_but_old_classes(network: Network) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if id(parameter) not in old]
 
 
+def without_scale(network: Network) -> list[nn.Parameter]:
+    """Backbone and the newest classes."""
+    return [*network.backbone.parameters(), network.classifier.weights[-1]]
+
+
 def class_weights(network: Network) -> list[nn.Parameter]:
     """The classifier's weights of all classes, without its scale."""
     return list(network.classifier.weights)

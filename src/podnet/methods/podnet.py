@@ -23,6 +23,7 @@ from podnet.methods.base import (
     constant,
     cosine,
     imprint_new_classes,
+    without_scale,
 )
 from podnet.network import Network, Outputs
 
@@ -81,6 +82,7 @@ class PODNet(Method):
                 return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
             # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
             # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
+            # Nor does it learn in later tasks, where one easy new class would drive it up without end.
             margin = self.margin * student.scale.detach()
             return {"nca": nca(student.logits, targets, margin=margin, form=self.fidelity)}
 
@@ -98,7 +100,7 @@ class PODNet(Method):
             loss,
             self.epochs,
             cosine(self.lr, self.epochs, lag=int(released)),
-            parameters=all_but_old_classes,
+            parameters=all_but_old_classes if released or not old else without_scale,
             distils=old > 0 and bool(self.lambda_c or self.lambda_f),
             attention=old > 0 and self.distillation == "gradcam",
             clip=5.0 if released else None,
