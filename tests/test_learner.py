@@ -195,6 +195,12 @@ def test_distillation_keeps_the_embedding_closer_to_the_old_one(digits):
     assert drift[3.0] < drift[0.0]
 
 
+def test_tasks_out_of_order_are_refused(digits):
+    learner = make_learner(digits)
+    with pytest.raises(ValueError, match="comes after 3 classes, but this learner knows 0"):
+        learn(learner, make_tasks(digits)[1])
+
+
 def test_training_that_diverges_says_so(digits):
     learner = make_learner(digits, "replay", lr=1e30, epochs=3)
     with pytest.raises(PodnetError, match="diverged"):

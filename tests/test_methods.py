@@ -6,11 +6,12 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
+from podnet.backbones import resnet32
 from podnet.errors import ConfigError
 from podnet.losses import distillation, less_forget, margin_ranking, nca, pod, pod_flat
 from podnet.methods import METHODS, UCIR, BiC, ICaRL, PODNet, configured
 from podnet.methods.base import constant, cosine, stepwise
-from podnet.network import Outputs
+from podnet.network import Network, Outputs
 
 
 def outputs(classes, seed, scale=3.0):
@@ -49,6 +50,27 @@ def test_eta_learns_from_the_similarities_and_not_from_the_margin():
         loss = PODNet(margin=margin).phases(0, 7)[0].loss(student._replace(scale=scale), None, TARGETS)["nca"]
         gradients.append(torch.autograd.grad(loss, scale)[0])
     assert torch.allclose(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("options", "old", "learns"),
+    [
+        ({}, 0, True),
+        ({}, 4, False),
+        ({"fidelity": "released"}, 4, True),
+        ({"classification": "cross_entropy"}, 4, True),
+    ],
+)
+def test_eta_rests_after_the_first_task_with_the_papers_nca(options, old, learns):
+    method = PODNet(**options)
+    network = Network(resnet32(1), method.classifier(64))
+    if old:
+        network.classifier.add_classes(old)
+    network.classifier.add_classes(1)
+    trained = {id(parameter) for parameter in method.phases(old, 1)[0].parameters(network)}
+    assert (id(network.classifier.scale) in trained) == learns
+    assert {id(p) for p in network.backbone.parameters()} <= trained
+    assert [id(w) in trained for w in network.classifier.weights] == [False] * (old > 0) + [True]
 
 
 def test_ucir_weighs_less_forget_by_the_root_of_old_over_new():

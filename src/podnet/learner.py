@@ -80,6 +80,9 @@ class Learner:
         """
         phases = self.method.phases(task.old, task.new)
         if self.progress is None:
+            if task.old != len(self.class_names):
+                known = len(self.class_names)
+                raise ValueError(f"task {task.index} comes after {task.old} classes, but this learner knows {known}.")
             self._begin(task, distils=any(phase.distils for phase in phases))
         assert self.progress is not None
         teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
@@ -111,7 +114,7 @@ class Learner:
                     progress.momenta = _momenta(optimizer)
                 yield record
             self.progress = Progress(progress.phase + 1)
-        self._end(task, images, pool)
+        self._end(task, pool)
 
     def predict(self, images: Tensor) -> Scores:
         """Both inferences for uint8 images (N, C, H, W) from one pass."""
@@ -157,7 +160,7 @@ class Learner:
             chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
         return torch.cat(chosen)
 
-    def _end(self, task: Task, images: Tensor, pool: Pool) -> None:
+    def _end(self, task: Task, pool: Pool) -> None:
         if self.method.keeps_exemplars:
             with self._timed("herd"):
                 chosen = pool.herded()

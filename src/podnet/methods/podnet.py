@@ -82,7 +82,6 @@ class PODNet(Method):
                 return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
             # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
             # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
-            # Nor does it learn in later tasks, where one easy new class would drive it up without end.
             margin = self.margin * student.scale.detach()
             return {"nca": nca(student.logits, targets, margin=margin, form=self.fidelity)}
 
@@ -95,12 +94,14 @@ class PODNet(Method):
                 terms["pod_flat"] = weight * self.lambda_f * flat
             return terms
 
+        # Nor does η learn with the NCA loss in later tasks, where an easy new class would drive it up without end.
+        rests = old > 0 and self.classification == "nca" and not released
         train = Phase(
             "train",
             loss,
             self.epochs,
             cosine(self.lr, self.epochs, lag=int(released)),
-            parameters=all_but_old_classes if released or not old else without_scale,
+            parameters=without_scale if rests else all_but_old_classes,
             distils=old > 0 and bool(self.lambda_c or self.lambda_f),
             attention=old > 0 and self.distillation == "gradcam",
             clip=5.0 if released else None,
