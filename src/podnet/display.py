@@ -33,13 +33,15 @@ def _show_bars(records: Iterable[Record], console: Console) -> None:
     with Progress(*columns, console=console, transient=True) as progress:
         tasks = progress.add_task("tasks", total=None, losses="")
         phase = progress.add_task("", total=None, losses="")
+        number = 0
         for record in records:
             if isinstance(record, TaskStarted):
-                progress.update(tasks, total=record.tasks, completed=record.task)
+                number = record.task
+                progress.update(tasks, total=record.tasks, completed=number)
             elif isinstance(record, Iteration):
                 done = record.epoch * record.iterations + record.iteration
                 total = record.epochs * record.iterations
-                name = f"{record.phase}, epoch {record.epoch + 1}"
+                name = f"task {number}, {record.phase}, epoch {record.epoch + 1}"
                 if done == 1:
                     progress.reset(phase, total=total)
                 progress.update(phase, description=name, total=total, completed=done)
