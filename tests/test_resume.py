@@ -93,11 +93,14 @@ def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
             process = context.Process(target=live, args=(folder, (folder / "config.yaml").exists(), sender))
             process.start()
             sender.close()
-            left = chance.randint(1, 24) if len(moments) < KILLS else 10**9
+            # Kill some records after the start, or every fourth time after the fine-tuning began.
+            begun = len(moments) % 4 != 3
+            left = chance.randint(1, 24 if begun else 4) if len(moments) < KILLS else 10**9
             while left and not finished:
                 last = receiver.recv()
                 finished = last[0] == "finished"
-                left -= 1
+                begun = begun or last[1] == "finetune"
+                left -= begun
             if not finished:
                 process.kill()
                 moments.append(last)
