@@ -158,7 +158,7 @@ def test_augmented_images_are_normalised_too():
 
 def test_normalised_digits_have_mean_zero_and_deviation_one():
     data = load_digits()
-    pixels = Transform(data.mean, data.std).normalise(data.train_images)
+    pixels = data.transform.normalise(data.train_images)
     assert pixels.mean().item() == pytest.approx(0, abs=2e-3)
     assert pixels.std().item() == pytest.approx(1, abs=2e-3)
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import torch
 
+from podnet.data.augment import Transform
 from podnet.data.cifar import load_cifar100
-from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.dataset import Dataset
 from podnet.data.unpickle import load_plain
 from podnet.errors import DataError
 
@@ -119,9 +120,7 @@ def check(dataset: Dataset) -> None:
     assert dataset.class_names == tuple(NAMES)
     assert dataset.name == "cifar100"
     assert dataset.shape == (3, 32, 32)
-    assert dataset.mean == (0.5071, 0.4867, 0.4408)
-    assert dataset.std == (0.2675, 0.2565, 0.2761)
-    assert dataset.augmentation == Augmentation(pad=4, flip=True)
+    assert dataset.transform == Transform((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), pad=4, flip=True)
 
 
 def test_both_versions_give_the_same_dataset(tmp_path: Path) -> None:
@@ -528,6 +527,6 @@ def test_real_archive() -> None:
     assert torch.bincount(dataset.test_targets).tolist() == [100] * 100
     assert (dataset.class_names[0], dataset.class_names[99]) == ("apple", "worm")
     assert list(dataset.class_names) == sorted(dataset.class_names)
-    for channel, mean in enumerate(dataset.mean):  # published numbers: planes taken for another would show
+    for channel, mean in enumerate(dataset.transform.mean):  # published numbers: planes taken for another would show
         total = int(dataset.train_images[:, channel].sum(dtype=torch.int64))
         assert total / (50_000 * 32 * 32 * 255) == pytest.approx(mean, abs=2e-4)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from podnet.data import Transform, load
+from podnet.data import load
 from podnet.errors import PodnetError
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
@@ -24,7 +24,7 @@ def digits():
 
 def make_learner(dataset, method="podnet", memory=FIVE_EACH, **options):
     chosen = configured(METHODS[method], "digits", {"epochs": 1} | QUICK.get(method, {}) | options)
-    return Learner(chosen, 1, Transform(dataset.mean, dataset.std, 1, False), memory)
+    return Learner(chosen, 1, dataset.transform, memory)
 
 
 def make_tasks(dataset, sizes=(3, 1, 1), **options):
@@ -219,7 +219,7 @@ def test_results_depend_on_the_seed_alone(digits):
     states = []
     for seed in (1, 1, 2):
         method = configured(PODNet, "digits", {"epochs": 1, "finetune_epochs": 1})
-        learner = Learner(method, 1, Transform(digits.mean, digits.std, 1, False), ExemplarMemory(5), seed=seed)
+        learner = Learner(method, 1, digits.transform, ExemplarMemory(5), seed=seed)
         torch.rand(len(states))  # what ran before must not matter
         learn(learner, make_tasks(digits)[0])
         states.append(learner.network.state_dict())

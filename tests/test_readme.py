@@ -22,13 +22,13 @@ def test_the_learner_example_of_the_readme_runs(capsys):
 
 def test_the_method_of_the_architecture_page_learns():
     from podnet import Learner, class_incremental
-    from podnet.data import Transform, load
+    from podnet.data import load
 
     (example,) = python_blocks("docs/architecture.md")
     names = {}
     exec(compile(example, "architecture.md", "exec"), names)
     digits = load("digits", None)
-    learner = Learner(names["LwFWithMemory"](epochs=1), 1, Transform(digits.mean, digits.std, 1, False))
+    learner = Learner(names["LwFWithMemory"](epochs=1), 1, digits.transform)
     for task in class_incremental(digits, range(4), base=3, increment=1):
         records = [record for record in learner.learn(task) if hasattr(record, "losses")]
     assert set(records[-1].losses) == {"ce", "distillation"}

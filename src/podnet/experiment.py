@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from podnet.data import Dataset, Transform, load
+from podnet.data import Dataset, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.evaluation import evaluate
@@ -70,9 +70,7 @@ class Experiment:
         return ExemplarMemory(self.memory_per_class, self.memory_total)
 
     def learner(self, dataset: Dataset) -> Learner:
-        augmentation = dataset.augmentation
-        mirror = augmentation.flip if self.mirror is None else self.mirror
-        transform = Transform(dataset.mean, dataset.std, augmentation.pad, mirror)
+        transform = dataset.transform if self.mirror is None else replace(dataset.transform, flip=self.mirror)
         return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, choose_device(self.device))
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from podnet.data.arrays import from_arrays, load_npz
 from podnet.data.augment import Transform
 from podnet.data.cifar import load_cifar100
-from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.dataset import Dataset
 from podnet.data.digits import load_digits
 from podnet.errors import ConfigError
 
-__all__ = ["SOURCES", "Augmentation", "Dataset", "Source", "Transform", "from_arrays", "load", "load_cifar100"]
+__all__ = ["SOURCES", "Dataset", "Source", "Transform", "from_arrays", "load", "load_cifar100"]
 
 
 @dataclass(frozen=True)

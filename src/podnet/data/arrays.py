@@ -12,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.augment import Transform
+from podnet.data.dataset import Dataset
 from podnet.errors import DataError
 
 
@@ -43,7 +44,6 @@ def from_arrays(
     test: tuple[ArrayLike, ArrayLike],
     class_names: Sequence[str] | None = None,
     name: str = "arrays",
-    augmentation: Augmentation | None = None,
 ) -> Dataset:
     """A dataset of (images, integer labels) pairs; mean and standard deviation come from the training images."""
     images, test_images = as_images(train[0]), as_images(test[0])
@@ -68,9 +68,11 @@ def from_arrays(
         test_targets=test_targets,
         class_names=tuple(class_names),
         shape=(channels, images.shape[2], images.shape[3]),
-        mean=tuple(pixels.mean(1).tolist()),
-        std=tuple((pixels.std(1).clamp(min=1e-3)).tolist()),
-        augmentation=augmentation or Augmentation(pad=max(1, images.shape[2] // 8)),
+        transform=Transform(
+            mean=tuple(pixels.mean(1).tolist()),
+            std=tuple(pixels.std(1).clamp(min=1e-3).tolist()),
+            pad=max(1, images.shape[2] // 8),
+        ),
     )
 
 

@@ -17,6 +17,8 @@ MAX_CHANGE = 63  # of 255; the paper's range of random intensity
 class Transform:
     """Padded random crop, mirror image and change of intensity for training; normalisation always.
 
+    `mean` and `std` are those of each channel, pixels in [0, 1]; `flip` tells that a mirror image shows the same class.
+
     Intensity "shift" adds one random value in [-63, 63] to an image (the paper's text), "scale" multiplies it by a
     random factor in 1 ± 63/255 (the released code).
     """

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.augment import Transform
+from podnet.data.dataset import Dataset
 from podnet.data.unpickle import load_plain
 from podnet.errors import DataError
 
@@ -52,8 +53,7 @@ def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICI
     for name, data in files.items():
         _verify(data, (checksums or {}).get(name), f"{origin}: {name}")
     train, test, class_names = (_decode_python if "meta" in files else _decode_binary)(files, origin)
-    augmentation = Augmentation(pad=4, flip=True)
-    return Dataset("cifar100", *train, *test, class_names, (3, 32, 32), MEAN, STD, augmentation)
+    return Dataset("cifar100", *train, *test, class_names, (3, 32, 32), Transform(MEAN, STD, pad=4, flip=True))
 
 
 def _find(path: Path) -> tuple[Path, dict[str, bytes]]:

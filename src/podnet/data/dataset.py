@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from podnet.data.augment import Transform
 from podnet.errors import DataError
 
 
@@ -17,14 +18,6 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, indices: Tensor, /) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """How training images of a dataset may be changed, see `podnet.data.augment`."""
-
-    pad: int = 4
-    flip: bool = True
 
 
 @dataclass(frozen=True)
@@ -38,9 +31,7 @@ class Dataset:
     test_targets: Tensor
     class_names: tuple[str, ...]
     shape: tuple[int, int, int]  # channels, height, width
-    mean: tuple[float, ...]  # of each channel, pixels in [0, 1]
-    std: tuple[float, ...]
-    augmentation: Augmentation = Augmentation()
+    transform: Transform  # its statistics, and how its training images may be changed
 
     def __post_init__(self) -> None:
         for part, images, targets in (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from podnet.data.dataset import Augmentation, Dataset
+from podnet.data.augment import Transform
+from podnet.data.dataset import Dataset
 
 TEST_EVERY = 5  # of each class, every fifth image is a test image
 
@@ -27,7 +28,5 @@ def load_digits() -> Dataset:
         test_targets=targets[test],
         class_names=tuple(str(digit) for digit in range(10)),
         shape=(1, 8, 8),
-        mean=(0.3053,),
-        std=(0.3760,),
-        augmentation=Augmentation(pad=1, flip=False),
+        transform=Transform(mean=(0.3053,), std=(0.3760,), pad=1, flip=False),
     )
