@@ -148,6 +148,15 @@ def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "total"),
+    [([], 10), (["--classes", "6"], 6), (["--order", "3,1,2,0"], 4), (["--total-classes", "7"], 7)],
+)
+def test_icarl_averages_its_loss_over_all_classes_of_the_run(arguments, total, capsys):
+    _, printed, _ = podnet(capsys, "run", "--method", "icarl", *arguments, "--print-config")
+    assert yaml.safe_load(printed)["total_classes"] == total
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--epohcs", "3"], "Did you mean 'epochs'"),
@@ -176,6 +185,9 @@ def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
         (["--device", "cuda:77"], "cannot use"),
         (["--backbone", "resnet3"], "resnet32"),
         (["--method", "icarl", "--fidelity", "released"], "Only podnet"),
+        (["--method", "bic", "--held-out", "1"], "below 1"),
+        (["--method", "bic", "--memory-per-class", "1"], "at least 2 a class"),
+        (["--method", "bic", "--memory-total", "12"], "at least 2 a class"),
         (["--dataset", "cifar100"], "needs --data-path"),
         (["--dataset", "cifar100", "--data-path", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--data-path", "x"], "embedded"),

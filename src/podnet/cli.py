@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from podnet import __version__
-from podnet.errors import ConfigError, PodnetError
+from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.runs import Run
 
 if TYPE_CHECKING:
@@ -130,9 +130,7 @@ def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
 
 def _unknown_option(word: str, run_parser: Parser) -> NoReturn:
     known = [option for action in run_parser._actions for option in action.option_strings]
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ConfigError(f"{word} needs a value, or is no option of 'podnet run'.{hint}")
+    raise ConfigError(f"{word} needs a value, or is no option of 'podnet run'.{nearest(word, known)}")
 
 
 def run_command(known: argparse.Namespace, hyper_parameters: dict[str, str]) -> int:

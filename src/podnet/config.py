@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -10,9 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.backbones import BACKBONES
 from podnet.data import SOURCES
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, nearest
 from podnet.experiment import Experiment
-from podnet.methods import METHODS, Method, configured
+from podnet.methods import METHODS, ICaRL, Method, configured
 from podnet.tasks import spell_out
 
 
@@ -32,8 +31,10 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if "backbone" in own:
         _one_of("backbone", own["backbone"], BACKBONES)
     given["order"] = spell_out(given.get("order", source.order))
-    if "base" not in given and "," not in given["order"] and (classes := given.get("classes", source.classes)):
-        given["base"] = max(1, classes // 2)
+    if classes := given.get("classes", given["order"].count(",") + 1 if "," in given["order"] else source.classes):
+        given.setdefault("base", max(1, classes // 2))
+        if issubclass(method_class, ICaRL):
+            own.setdefault("total_classes", classes)
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
     return Experiment(method=configured(method_class, source.family, own), **given)
@@ -43,12 +44,6 @@ def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]
     """Name -> (type in words, default) of each option of a method or of the experiment."""
     hints = get_type_hints(cls)
     return {f.name: (_words(hints[f.name]), f.default) for f in fields(cls) if f.name != "method"}
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint such as " Did you mean 'epochs'?", or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _experiment_options() -> set[str]:

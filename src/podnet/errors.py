@@ -1,5 +1,10 @@
 """The mistakes a person can make, each told in one sentence: what was given, what was expected, what to do."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class PodnetError(Exception):
     """Something the user can mend. The command line prints its sentence and no traceback."""
@@ -15,3 +20,9 @@ class ConfigError(PodnetError):
 
 class DamagedFileError(PodnetError):
     """A file of ours that was cut short or changed after it was written."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint such as " Did you mean 'epochs'?", or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

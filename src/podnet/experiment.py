@@ -76,7 +76,7 @@ class Experiment:
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
             return
-        self.memory()
+        self.method.reserved(self.memory().quota(len(order)))
         counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))[order]
         counts = counts - (self.validation * counts).round().long()
         smallest = int(counts.argmin())

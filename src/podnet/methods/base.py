@@ -139,7 +139,7 @@ class Method:
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     positive: ClassVar[frozenset[str]] = frozenset(
-        {"epochs", "batch_size", "lr", "proxies", "eta", "temperature", "negatives", "outputs"}
+        {"epochs", "batch_size", "lr", "proxies", "eta", "temperature", "negatives", "total_classes"}
     )
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.classifiers import BiasCorrectedClassifier
+from podnet.errors import ConfigError
 from podnet.losses import distillation
 from podnet.memory import first_of_each_class
 from podnet.methods.base import DIGITS, Method, Phase, Pool, stepwise
@@ -46,8 +47,19 @@ class BiC(Method):
     def classifier(self, dim: int) -> BiasCorrectedClassifier:
         return BiasCorrectedClassifier(dim)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"held_out is {self.held_out}; it must be a share above 0 and below 1.")
+
     def reserved(self, quota: int) -> int:
-        return max(1, round(self.held_out * quota))
+        count = max(1, round(self.held_out * quota))
+        if count >= quota:
+            raise ConfigError(
+                f"BiC would hold out {count} of the {quota} exemplars a class for its correction and train on none; "
+                "it needs a larger memory, at least 2 a class, or a smaller held_out."
+            )
+        return count
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         """Training goes on with plain outputs; only the teacher, copied before, keeps the last correction."""

@@ -19,19 +19,19 @@ class ICaRL(Method):
     lr: float = 2.0
     milestones: tuple[float, ...] = (0.7, 0.9)  # a fifth of the rate after these shares of the epochs
     weight_decay: float = 1e-5
-    outputs: int = 100  # the paper's network has them all from the start; its loss, and so its lr, is a mean over them
+    total_classes: int = 100  # of the run: the paper's loss, and so its lr, is a mean over outputs for all of them
 
     name = "icarl"
     summary = "Binary cross-entropy with distilled old outputs, nearest mean of exemplars (Rebuffi et al., 2017)"
     presets = {
-        "imagenet": {"epochs": 60, "milestones": (1 / 3, 1 / 2, 2 / 3, 5 / 6), "outputs": 1000, "backbone": "resnet18"},
-        "digits": {**DIGITS, "outputs": 10},
+        "imagenet": {"epochs": 60, "milestones": (1 / 3, 1 / 2, 2 / 3, 5 / 6), "backbone": "resnet18"},
+        "digits": DIGITS,
     }
 
     def phases(self, old: int, new: int) -> list[Phase]:
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             bce = icarl(student.logits, targets, None if teacher is None else teacher.logits)
-            return {"bce": bce * (old + new) / self.outputs}
+            return {"bce": bce * (old + new) / self.total_classes}
 
         rate = stepwise(self.lr, self.epochs, self.milestones, 0.2)
         return [Phase("train", loss, self.epochs, rate, distils=old > 0)]
