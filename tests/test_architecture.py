@@ -12,7 +12,8 @@ SOURCE = Path(podnet.__file__).parent
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
     ["errors", "fidelity", "metrics", "herding", "randomness"],
-    ["losses", "backbones", "classifiers", "data", "files"],
+    ["files"],
+    ["losses", "backbones", "classifiers", "data"],
     ["network", "tasks", "memory", "nme", "storage", "environment", "runs"],
     ["methods", "report"],
     ["training"],
@@ -20,6 +21,7 @@ LAYERS = [
     ["evaluation"],
     ["experiment"],
     ["config", "display"],
+    ["benchmarks"],
     ["cli"],
     ["__main__"],
 ]

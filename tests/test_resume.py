@@ -31,7 +31,7 @@ KILLS = 20
 
 def do_run(folder, resume=False, method="podnet"):
     experiment = resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {}))
-    return run(experiment, Run(folder), resume=resume)
+    return run(experiment, Run(folder), "resume" if resume else "refuse")
 
 
 def stop_in_finetune(folder):

@@ -18,6 +18,10 @@ class ConfigError(PodnetError):
     """A configuration that cannot work, refused before any training."""
 
 
+class BusyError(PodnetError):
+    """A run that another process is writing."""
+
+
 class DamagedFileError(PodnetError):
     """A file of ours that was cut short or changed after it was written."""
 

@@ -33,10 +33,11 @@ def evaluate(
     `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the tasks before.
     """
     scores = learner.predict(task.test_images)
-    targets = task.test_targets.numpy()
+    tested = task.test_targets[scores.indices]
+    targets = tested.numpy()
     task_of_class = np.repeat(np.arange(len(sizes)), sizes).tolist()
     result: dict[str, Any] = {measure: dict.fromkeys(INFERENCES) for measure in MEASURES}
-    predictions = {"targets": task.test_targets}
+    predictions = {"targets": tested}
     for inference in INFERENCES:
         table = getattr(scores, inference)
         if table is None or inference not in learner.method.inferences:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
-from podnet.data import Dataset, load
+from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.evaluation import evaluate
@@ -19,10 +21,17 @@ from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.runs import Run
 from podnet.storage import load_tensors, save_tensors
-from podnet.tasks import Task, Tasks, class_incremental, class_order
+from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.training import Epoch, Iteration
 
 KEPT_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
+CHANGEABLE = (
+    "data_path",
+    "device",
+    "threads",
+    "workers",
+    "checkpoint_seconds",
+)  # options that do not decide the numbers
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,16 @@ class Experiment:
     order: str = "random"
     memory_per_class: int | None = 20
     memory_total: int | None = None
+    images_per_class: int | None = None  # only the first so many training images of each class
     validation: float = 0.0  # share of the training images held out to test on, instead of the test images
     mirror: bool | None = None  # whether a mirror image shows the same class; None: as the dataset says
+    subset: str | None = None  # which classes of a larger dataset: for imagenet100 released, ucir or a file
+    image_size: int | None = None  # side of the crops of photos; None: 224
+    unreadable: Literal["error", "skip"] | None = None  # what to do about a photo that cannot be read; None: error
     seed: int = 1
     device: str = "auto"  # a GPU where there is one
     threads: int = 0  # 0: as many as torch would take
+    workers: int | None = None  # processes that decode photos; None: one a core, at most 8
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
 
     def options(self) -> dict[str, Any]:
@@ -57,12 +71,25 @@ class Experiment:
             if not getattr(self, option) >= 0:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be 0 or more.")
 
+    def first_task(self) -> Experiment:
+        """The experiment that ends after the first task: the same one for all that differ only later."""
+        defaults: dict[str, Any] = {f.name: f.default for f in fields(self.method) if f.name in self.method.later}
+        return replace(self, method=replace(self.method, **defaults), classes=self.base, increment=1)
+
+    def load_dataset(self) -> Dataset:
+        given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
+        if "workers" in SOURCES[self.dataset].options:
+            given.setdefault("workers", min(8, os.cpu_count() or 1))
+        return load(self.dataset, self.data_path, given)
+
     def tasks(self, dataset: Dataset) -> Tasks:
         """The tasks, after checking that the protocol can work on this data."""
         order = class_order(self.order, dataset, self.seed, self.classes)
         base = self.base if self.base is not None else max(1, len(order) // 2)
         cumulative = self.method.sees_all_data
-        tasks = class_incremental(dataset, order, base, self.increment, self.validation, cumulative)
+        tasks = class_incremental(
+            dataset, order, base, self.increment, self.validation, cumulative, self.images_per_class
+        )
         self._check_memory(dataset, order)
         return tasks
 
@@ -77,7 +104,7 @@ class Experiment:
         if not self.method.keeps_exemplars:
             return
         self.method.reserved(self.memory().quota(len(order)))
-        counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))[order]
+        counts = images_of_each_class(dataset, self.images_per_class)[order]
         counts = counts - (self.validation * counts).round().long()
         smallest = int(counts.argmin())
         if self.memory_per_class is not None and self.memory_per_class > int(counts[smallest]):
@@ -90,6 +117,13 @@ class Experiment:
                 f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
                 f"to {int(counts.sum())} (all training images)."
             )
+
+
+def folder_name(options: Mapping[str, Any]) -> str:
+    """A folder's name that tells a run from others at a glance, from its options."""
+    order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
+    protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
+    return f"{options['method']}-{options['dataset']}-{protocol}"
 
 
 def choose_device(name: str) -> str:
@@ -128,27 +162,36 @@ class Notice:
 
 
 Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
+Existing = Literal["refuse", "resume", "replace"]
 
 
-def run(experiment: Experiment, record: Run, resume: bool = False, overwrite: bool = False) -> Iterator[Record]:
-    """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens."""
+def run(
+    experiment: Experiment, record: Run, existing: Existing = "refuse", first_task: Run | None = None
+) -> Iterator[Record]:
+    """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens.
+
+    A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
+    first task (`Experiment.first_task`) and comes to exactly what it would have come to.
+    """
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
-    dataset = load(experiment.dataset, experiment.data_path)
+    dataset = experiment.load_dataset()
     tasks = experiment.tasks(dataset)
     learner = experiment.learner(dataset)
     with record.locked():
-        if record.exists() and not (resume or overwrite):
+        if record.exists() and existing == "refuse":
             raise ConfigError(
                 f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
                 "replace it (--overwrite) or choose another --output."
             )
-        if resume:
+        if existing == "resume" and record.config_file.exists():
             first, notices = _restore(record, learner)
             yield from notices
         else:
             record.clear()
             record.write_config(experiment.options())
-            first = 0
+            if first_task is not None:
+                record.begin_as(first_task)
+            first, _ = _restore(record, learner)
         if first < len(tasks):
             record.write_environment(describe_environment())
         for index in range(first, len(tasks)):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from podnet.backbones import BACKBONES
 from podnet.data.augment import Transform
+from podnet.data.images import Images, feed, from_tensors, join, self_contained, to_tensors
 from podnet.herding import herd
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method, Pool
@@ -32,6 +33,7 @@ class Scores(NamedTuple):
 
     cnn: Tensor
     nme: Tensor | None
+    indices: Tensor  # of the images: all of them, but for photos that could not be read and may be skipped
 
 
 @dataclass
@@ -116,14 +118,14 @@ class Learner:
             self.progress = Progress(progress.phase + 1)
         self._end(task, pool)
 
-    def predict(self, images: Tensor) -> Scores:
-        """Both inferences for uint8 images (N, C, H, W) from one pass."""
-        features, logits = self._forward(images)
-        return Scores(logits, None if self.means is None else nme_scores(features, self.means))
+    def predict(self, images: Images) -> Scores:
+        """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
+        indices, features, logits = self._forward(images)
+        return Scores(logits, None if self.means is None else nme_scores(features, self.means), indices)
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Images) -> Tensor:
         """The embeddings (N, D) of un-augmented images."""
-        return self._forward(images)[0]
+        return self._forward(images)[1]
 
     def _begin(self, task: Task, distils: bool) -> None:
         self.seconds = {}
@@ -133,57 +135,68 @@ class Learner:
                 self.method.grow(
                     self.network,
                     task.new,
-                    lambda: (self.features(task.train_images), task.train_targets.to(self.device)),
+                    lambda: self._features(task.train_images, task.train_targets),
                     derive(self.seed, "imprint", task.index),
                 )
             self._place(self.network)
             self.class_names += task.class_names
             self.progress = Progress()
 
-    def _pool(self, task: Task) -> tuple[Tensor, Pool]:
+    def _pool(self, task: Task) -> tuple[Images, Pool]:
         images, targets = task.train_images, task.train_targets
         if self.memory.images is not None and self.memory.targets is not None:
-            images = torch.cat([images, self.memory.images])
+            images = join(images, self.memory.images)
             targets = torch.cat([targets, self.memory.targets])
         quota = self.memory.quota(task.seen)
         pool = Pool(targets, task.old, quota, lambda: self._herd(task, quota))
-        return images.to(self.device), pool
+        return images.to(self.device) if isinstance(images, Tensor) else images, pool
 
     def _herd(self, task: Task, quota: int) -> Tensor:
         """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
-        features = F.normalize(self.features(task.train_images)).cpu()
+        indices, features, _ = self._forward(task.train_images)
+        features, targets = F.normalize(features).cpu(), task.train_targets[indices]
         reserved = self.method.reserved(quota)
         chosen = []
         for label in range(task.old, task.seen):
-            own = (task.train_targets == label).nonzero().flatten()
+            own = (targets == label).nonzero().flatten()
             free = own[reserved:]
             chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
-        return torch.cat(chosen)
+        return indices[torch.cat(chosen)]
 
     def _end(self, task: Task, pool: Pool) -> None:
         if self.method.keeps_exemplars:
             with self._timed("herd"):
                 chosen = pool.herded()
-                self.memory = self.memory.with_classes(task.train_images[chosen], task.train_targets[chosen], task.seen)
+                images = self_contained(task.train_images[chosen])
+                self.memory = self.memory.with_classes(images, task.train_targets[chosen], task.seen)
         if "nme" in self.method.inferences:
             with self._timed("means"):
                 kept, targets = self.memory.images, self.memory.targets
                 assert kept is not None
                 assert targets is not None
-                mirrored = self.features(kept.flip(3)) if self.transform.flip else None
-                self.means = class_means(self.features(kept), targets.to(self.device), mirrored)
+                features, targets = self._features(kept, targets)
+                mirrored = self._features(kept, targets, mirror=True)[0] if self.transform.flip else None
+                self.means = class_means(features, targets, mirrored)
         self.previous = None
         self.progress = None
 
+    def _features(self, images: Images, targets: Tensor, mirror: bool = False) -> tuple[Tensor, Tensor]:
+        """Embeddings of the images, or of their mirror images, and the targets, on the device."""
+        indices, features, _ = self._forward(images, mirror)
+        return features, targets[indices.to(targets.device)].to(self.device)
+
     @torch.no_grad()
-    def _forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, images: Images, mirror: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Indices of the images that could be read, their embeddings and logits, without augmentation."""
         self.network.eval()
-        features, logits = [], []
-        for part in images.split(BATCH):
-            outputs = self.network(self.transform.normalise(part.to(self.device)))
+        indices, features, logits = [], [], []
+        for part, pixels in feed(images, torch.arange(len(images)).split(BATCH)):
+            batch = pixels.to(self.device)
+            outputs = self.network(self.transform.normalise(batch.flip(3) if mirror else batch))
+            indices.append(part)
             features.append(outputs.embedding)
             logits.append(outputs.logits)
-        return torch.cat(features), torch.cat(logits)
+        return torch.cat(indices), torch.cat(features), torch.cat(logits)
 
     def _place(self, network: Network) -> Network:
         return network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
@@ -218,7 +231,8 @@ class Learner:
             "previous_sizes": None,
         }
         if self.memory.images is not None and self.memory.targets is not None:
-            tensors |= {"memory.images": self.memory.images, "memory.targets": self.memory.targets}
+            tensors |= {f"memory.{name}": value for name, value in to_tensors(self.memory.images).items()}
+            tensors["memory.targets"] = self.memory.targets
         if self.means is not None:
             tensors["means"] = self.means
         if self.previous is not None:
@@ -240,7 +254,8 @@ class Learner:
             self.previous = self._network(tensors, "previous.", meta["previous_sizes"])
         self.class_names = list(meta["class_names"])
         self.seconds = dict(meta["seconds"])
-        self.memory = replace(self.memory, images=tensors.get("memory.images"), targets=tensors.get("memory.targets"))
+        kept = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
+        self.memory = replace(self.memory, images=from_tensors(kept), targets=kept.get("targets"))
         self.means = tensors["means"].to(self.device) if "means" in tensors else None
         self.progress = None
         if meta["progress"] is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from podnet.data.images import Images, join
 from podnet.errors import ConfigError
 
 
@@ -16,7 +17,7 @@ class ExemplarMemory:
 
     per_class: int | None = 20
     total: int | None = None
-    images: Tensor | None = None  # uint8 (M, C, H, W)
+    images: Images | None = None
     targets: Tensor | None = None  # (M,), ascending
 
     def __post_init__(self) -> None:
@@ -32,14 +33,14 @@ class ExemplarMemory:
         """How many images each of `seen` classes may keep."""
         return self.per_class if self.per_class is not None else (self.total or 0) // seen
 
-    def with_classes(self, images: Tensor, targets: Tensor, seen: int) -> ExemplarMemory:
+    def with_classes(self, images: Images, targets: Tensor, seen: int) -> ExemplarMemory:
         """The memory after a task: old classes reduced to the quota of `seen` classes, new exemplars behind them."""
         if self.images is None or self.targets is None:
             return replace(self, images=images, targets=targets)
         kept = first_of_each_class(self.targets, self.quota(seen))
         return replace(
             self,
-            images=torch.cat([self.images[kept], images]),
+            images=join(self.images[kept], images),
             targets=torch.cat([self.targets[kept], targets]),
         )
 

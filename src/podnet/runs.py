@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from podnet.errors import ConfigError, PodnetError
+from podnet.errors import BusyError, ConfigError, PodnetError
 from podnet.files import UNFINISHED, read_lines, write_atomically
 
 FILES = (
@@ -100,6 +100,13 @@ class Run:
         """Newest first."""
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
+    def begin_as(self, other: Run) -> None:
+        """Take over what another run has done, its checkpoint last: without one there is nothing to go on from."""
+        for name in ("results.jsonl", "epochs.jsonl", "environment.json"):
+            write_atomically(self.folder / name, (other.folder / name).read_bytes())
+        for path in (*sorted(other.predictions.glob("*.safetensors")), other.checkpoint_files()[0]):
+            write_atomically(self.folder / path.relative_to(other.folder), path.read_bytes())
+
     def clear(self) -> None:
         """Remove what an earlier run left, its configuration first: without one the folder is no run."""
         for name in FILES:
@@ -124,7 +131,5 @@ class Run:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise PodnetError(
-                    f"another process is writing {self.folder}; wait for it or choose --output."
-                ) from error
+                raise BusyError(f"another process is writing {self.folder}; wait for it or choose --output.") from error
             yield

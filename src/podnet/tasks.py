@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.dataset import Dataset
+from podnet.data.images import Images
 from podnet.errors import ConfigError
 from podnet.randomness import generator
 
@@ -25,9 +26,9 @@ class Task:
     old: int  # classes known before
     new: int
     class_names: tuple[str, ...]  # of the new classes
-    train_images: Tensor  # of the new classes only; uint8 (N, C, H, W)
+    train_images: Images  # of the new classes only
     train_targets: Tensor
-    test_images: Tensor  # of all classes seen
+    test_images: Images  # of all classes seen
     test_targets: Tensor
 
     @property
@@ -44,6 +45,7 @@ class Tasks:
     sizes: tuple[int, ...]
     validation: float = 0.0
     cumulative: bool = False
+    images_per_class: int | None = None
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -84,7 +86,7 @@ class Tasks:
         """Training indices of some classes: those to train on, and the last `validation` of each class held out."""
         kept, held_out = [], []
         for position in positions:
-            own = self._of_classes(self.dataset.train_targets, range(position, position + 1))
+            own = self._of_classes(self.dataset.train_targets, range(position, position + 1))[: self.images_per_class]
             cut = len(own) - round(self.validation * len(own))
             kept.append(own[:cut])
             held_out.append(own[cut:])
@@ -98,12 +100,15 @@ def class_incremental(
     increment: int,
     validation: float = 0.0,
     cumulative: bool = False,
+    images_per_class: int | None = None,
 ) -> Tasks:
     """`base` classes of the order first, then `increment` more a task; with `validation`, that share of each class's
-    training images is held out and takes the place of the test images."""
+    training images (the first `images_per_class` of them) is held out and takes the place of the test images."""
     _check_sizes(len(order), base, increment)
     sizes = (base,) + (increment,) * ((len(order) - base) // increment)
-    counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))
+    if images_per_class is not None and images_per_class < 1:
+        raise ConfigError(f"images_per_class is {images_per_class}; it must be at least 1.")
+    counts = images_of_each_class(dataset, images_per_class)
     if not 0 <= validation < 1:
         raise ConfigError(f"validation is {validation}; give the share to hold out, from 0 up to but not including 1.")
     for label in order if validation else ():
@@ -112,7 +117,13 @@ def class_incremental(
                 f"validation {validation} of the {int(counts[label])} images of class {dataset.class_names[label]!r} "
                 "leaves nothing to train on or nothing to validate with; choose another share."
             )
-    return Tasks(dataset, tuple(order), sizes, validation, cumulative)
+    return Tasks(dataset, tuple(order), sizes, validation, cumulative, images_per_class)
+
+
+def images_of_each_class(dataset: Dataset, limit: int | None = None) -> Tensor:
+    """How many training images each class has, of which no more than `limit` are used."""
+    counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))
+    return counts if limit is None else counts.clamp(max=limit)
 
 
 def _check_sizes(classes: int, base: int, increment: int) -> None:

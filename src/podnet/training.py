@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.augment import Transform, batches
+from podnet.data.images import Images, feed
 from podnet.errors import PodnetError
 from podnet.methods.base import Phase
 from podnet.network import Network
@@ -52,7 +53,7 @@ def fit(
     network: Network,
     phase: Phase,
     optimizer: torch.optim.SGD,
-    images: Tensor,
+    images: Images,
     targets: Tensor,
     transform: Transform,
     batch_size: int,
@@ -71,8 +72,9 @@ def fit(
         network.train(phase.update_statistics)
         totals: dict[str, Tensor] = {}
         parts = batches(len(targets), batch_size, draws)
-        for i, chosen in enumerate(parts):
-            batch = images[chosen]
+        seen = 0
+        for i, (chosen, pixels) in enumerate(feed(images, parts, draws if phase.augment else None)):
+            batch = pixels.to(targets.device, non_blocking=True)
             inputs = transform.augment(batch, draws) if phase.augment else transform.normalise(batch)
             student = network(inputs, phase.attention)
             with torch.no_grad():
@@ -85,8 +87,9 @@ def fit(
             optimizer.step()
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0) + term.detach() * len(chosen)
+            seen += len(chosen)
             yield Iteration(phase.name, epoch, phase.epochs, i + 1, len(parts))
-        losses = {name: float(total) / len(targets) for name, total in totals.items()}
+        losses = {name: float(total) / max(seen, 1) for name, total in totals.items()}
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "

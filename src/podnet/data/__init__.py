@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from podnet.data.arrays import from_arrays, load_npz
 from podnet.data.augment import Transform
 from podnet.data.cifar import load_cifar100
 from podnet.data.dataset import Dataset
 from podnet.data.digits import load_digits
+from podnet.data.imagenet import load_imagenet
 from podnet.errors import ConfigError
 
 __all__ = ["SOURCES", "Dataset", "Source", "Transform", "from_arrays", "load", "load_cifar100"]
@@ -26,7 +29,10 @@ class Source:
     classes: int | None  # None: as many as the file has
     needs_path: bool = True
     order: str = "random"
+    options: tuple[str, ...] = ()  # of PHOTO_OPTIONS, those that `load` takes
 
+
+PHOTO_OPTIONS = ("subset", "image_size", "unreadable", "workers")
 
 SOURCES: dict[str, Source] = {
     "digits": Source(
@@ -45,16 +51,42 @@ SOURCES: dict[str, Source] = {
         "cifar",
         classes=None,
     ),
+    "imagenet": Source(
+        "photos in the ILSVRC layout: train/SYNSET/*.JPEG, val/SYNSET/*.JPEG (or lists train.txt, val.txt: path label)",
+        load_imagenet,
+        "imagenet",
+        classes=None,
+        options=PHOTO_OPTIONS,
+    ),
+    "imagenet100": Source(
+        "a hundred classes of ImageNet: --subset released (the first 100 synsets), ucir (seed 1993) or a file",
+        partial(load_imagenet, subset="released"),
+        "imagenet",
+        classes=100,
+        order="paper:0",
+        options=PHOTO_OPTIONS,
+    ),
+    "imagenet1000": Source(
+        "ImageNet (ILSVRC 2012), all 1000 classes, in the same layouts",
+        load_imagenet,
+        "imagenet",
+        classes=1000,
+        order="paper:0",
+        options=tuple(option for option in PHOTO_OPTIONS if option != "subset"),
+    ),
 }
 
 
-def load(name: str, path: str | None) -> Dataset:
-    """The dataset of that name, from the path the user gave."""
+def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) -> Dataset:
+    """The dataset of that name, from the path the user gave; `options` are those of PHOTO_OPTIONS that were given."""
     source = SOURCES[name]
+    for option in options or {}:
+        if option not in source.options:
+            raise ConfigError(f"dataset {name} takes no --{option.replace('_', '-')}; leave it out.")
     if not source.needs_path:
         if path is not None:
             raise ConfigError(f"dataset {name} is embedded and takes no --data-path; leave it out.")
         return source.load()
     if path is None:
         raise ConfigError(f"dataset {name} needs --data-path: {source.summary}.")
-    return source.load(Path(path).expanduser())
+    return source.load(Path(path).expanduser(), **options or {})

@@ -1,23 +1,15 @@
-"""A dataset: images and labels in memory, with what training needs to know about them."""
+"""A dataset: images and labels, with what training needs to know about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from podnet.data.augment import Transform
+from podnet.data.images import Images
 from podnet.errors import DataError
-
-
-class Images(Protocol):
-    """What training asks of images: how many, and the uint8 (n, C, H, W) batch at some indices. A tensor is one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, indices: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)

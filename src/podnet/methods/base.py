@@ -138,6 +138,7 @@ class Method:
     keeps_exemplars: ClassVar[bool] = True
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters that have no say in the first task
     positive: ClassVar[frozenset[str]] = frozenset(
         {"epochs", "batch_size", "lr", "proxies", "eta", "temperature", "negatives", "total_classes"}
     )

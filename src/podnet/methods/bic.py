@@ -33,6 +33,7 @@ class BiC(Method):
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
     inferences = ("cnn",)
     no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
+    later = frozenset({"temperature", "bias_epochs", "bias_lr"})
     presets = {
         "imagenet": {
             "epochs": 100,

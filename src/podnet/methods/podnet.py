@@ -47,6 +47,7 @@ class PODNet(Method):
 
     name = "podnet"
     summary = "Pooled Outputs Distillation and a Local Similarity Classifier (Douillard et al., 2020)"
+    later = frozenset({"lambda_c", "lambda_f", "distillation", "finetune_epochs", "finetune_lr"})
     presets = {
         "imagenet": {
             "lambda_c": 8.0,

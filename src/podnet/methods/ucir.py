@@ -38,6 +38,7 @@ class UCIR(Method):
 
     name = "ucir"
     summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"
+    later = frozenset({"lambda_base", "ranking_weight", "negatives", "margin", "finetune_epochs", "finetune_lr"})
     presets = {
         "imagenet": {
             "lambda_base": 10.0,

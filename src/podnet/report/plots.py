@@ -1,80 +1,221 @@
-"""The pictures of a run: its accuracy curve, and where the final predictions go wrong."""
+"""Figures with one look: sized for a paper's columns, one colour a method everywhere, the same bytes each time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 from safetensors.numpy import load_file
 
 from podnet.files import write_atomically
 from podnet.metrics import confusion_matrix
+from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
 from podnet.runs import Run
 
-COLOURS = {"cnn": "#0b6e99", "nme": "#c4622d"}
+# Okabe and Ito's colours, which the colour-blind tell apart; then Tol's, for whatever else is compared.
+COLOURS = {
+    "podnet": "#0072b2",
+    "ucir": "#d55e00",
+    "icarl": "#009e73",
+    "bic": "#cc79a7",
+    "replay": "#e69f00",
+    "joint": "#000000",
+}
+FURTHER_COLOURS = (
+    "#56b4e9",
+    "#882255",
+    "#999933",
+    "#332288",
+    "#44aa99",
+    "#aa4499",
+    "#661100",
+    "#888888",
+    "#ddcc77",
+    "#117733",
+)
+LOOK: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.markerscale": 0,  # a marker would hide the dashes of so short a line
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.0,
+    "legend.labelspacing": 0.35,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 2.8,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "podnet",
+    "pdf.fonttype": 42,
+}
+UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+LEGEND_DROP = 0.42  # inches from the axes, past their ticks and label
+MANY_POINTS = 20  # from here on a line goes without markers
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: the mean of its series, in a band of ± their sample standard deviation (ddof=1)."""
+
+    label: str
+    x: tuple[float, ...]
+    ys: tuple[tuple[float, ...], ...]  # one series per class order (or seed)
+    colour: str  # from colour_of
+    dashed: bool = False  # CNN beside the solid NME, or the paper's own numbers
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+
+
+def colour_of(method: str, others: Sequence[str] = ()) -> str:
+    """The colour of a method, the same in every figure; another name gets a stable colour of its own.
+
+    Two such names may share a colour by chance: name all that a figure shows as `others` and they do not.
+    """
+    if method in COLOURS:
+        return COLOURS[method]
+    unknown = [name for name in dict.fromkeys(others) if name not in COLOURS]
+    position = unknown.index(method) if method in unknown else crc32(method.encode())
+    return FURTHER_COLOURS[position % len(FURTHER_COLOURS)]
+
+
+def figure_of(panels: Sequence[Panel]) -> Figure:
+    """Panels side by side, in rows of at most three; legends below them, where they hide nothing."""
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    legend = max(-(-len(panel.lines) // _legend_columns(panel)) for panel in panels)
+    with rc_context(LOOK):
+        figure = Figure(figsize=(3.6 * columns, rows * (2.5 + 0.16 * legend)), layout="constrained")
+        for i, panel in enumerate(panels):
+            _draw(figure.add_subplot(rows, columns, i + 1), panel)
+    return figure
+
+
+def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
+    """Write it as PNG, SVG and PDF; the three paths."""
+    paths = [path_without_ending.with_name(f"{path_without_ending.name}.{ending}") for ending in UNDATED]
+    for path in paths:
+        _save(figure, path)
+    return paths
+
+
+def accuracy_lines(label: str, colour: str, series: Sequence[Results]) -> list[Line]:
+    """Accuracy on all classes seen against their number, a line an inference, over the tasks that all runs have."""
+    tasks = common_tasks(series)
+    lines = []
+    for inference in shown_inferences(series[0]) if tasks else ():
+        averages = [line["average_incremental_accuracy"][inference] for line in tasks[-1]]
+        lines.append(
+            Line(
+                label=f"{label} ({inference.upper()}): {spread(averages)}",
+                x=tuple(lines_of_task[0]["seen"] for lines_of_task in tasks),
+                ys=tuple(tuple(line["accuracy"][inference] for line in run) for run in zip(*tasks, strict=True)),
+                colour=colour,
+                dashed=inference == "cnn",
+            )
+        )
+    return lines
+
+
+def accuracy_panel(title: str, lines: Sequence[Line]) -> Panel:
+    return Panel(title, "classes seen", "accuracy (%)", tuple(lines))
 
 
 def draw_run(run: Run, title: str) -> None:
     """Write curve.png, curve.svg and confusion.png into the run's folder."""
     results = run.results()
-    curve = accuracy_curve(results, title)
-    for ending in ("png", "svg"):
-        _save(curve, run.folder / f"curve.{ending}")
-    predictions = load_file(run.predictions / f"task-{results[-1]['task']:04d}.safetensors")
+    method = str(run.config()["method"])
+    curve = figure_of([accuracy_panel(title, accuracy_lines(method, colour_of(method), [results]))])
+    _save(curve, run.folder / "curve.png")
+    _save(curve, run.folder / "curve.svg")
     names = [name for result in results for name in result["new_classes"]]
-    _save(confusion(predictions, names, title), run.folder / "confusion.png")
+    _save(confusion(final_confusion(run), names, title), run.folder / "confusion.png")
 
 
-def accuracy_curve(results: Sequence[dict[str, Any]], title: str) -> Figure:
-    """Accuracy on all seen classes against their number, one line an inference."""
-    figure = _figure(6.4, 4.2)
-    axes = figure.add_subplot()
-    seen = [result["seen"] for result in results]
-    for inference, colour in COLOURS.items():
-        accuracy = [result["accuracy"][inference] for result in results]
-        if accuracy[0] is not None:
-            average = results[-1]["average_incremental_accuracy"][inference]
-            label = f"{inference.upper()}: {average:.2f} on average"
-            axes.plot(seen, accuracy, marker="o", markersize=3.5, color=colour, label=label)
-    axes.set(xlabel="classes seen", ylabel="accuracy (%)", title=title)
-    axes.set_ylim(bottom=0, top=101)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower left")
+def final_confusion(run: Run) -> dict[str, np.ndarray]:
+    """For each inference the confusion matrix after the last task, rows in percent of the true class."""
+    results = run.results()
+    predictions = load_file(run.predictions / f"task-{results[-1]['task']:04d}.safetensors")
+    shares = {}
+    for inference in INFERENCES:
+        if inference in predictions:
+            counts = confusion_matrix(predictions[inference], predictions["targets"], results[-1]["seen"])
+            shares[inference] = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return shares
+
+
+def confusion(matrices: dict[str, np.ndarray], names: Sequence[str], title: str) -> Figure:
+    """Confusion matrices with the names of the classes, one panel an inference."""
+    with rc_context(LOOK):
+        figure = Figure(figsize=(4.2 * len(matrices), 3.8), layout="constrained")
+        for i, (inference, shares) in enumerate(matrices.items()):
+            axes = figure.add_subplot(1, len(matrices), i + 1)
+            image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=100)
+            axes.grid(False)
+            axes.set(title=f"{title}, {inference.upper()}", xlabel="predicted class", ylabel="true class")
+            if len(names) <= 30:
+                axes.set_xticks(range(len(names)), names, rotation=90)
+                axes.set_yticks(range(len(names)), names)
+            figure.colorbar(image, ax=axes, label="% of the true class", fraction=0.046)
     return figure
 
 
-def confusion(predictions: dict[str, Any], names: Sequence[str], title: str) -> Figure:
-    """Confusion matrices after the last task, rows in percent of the true class, one panel an inference."""
-    shown = [inference for inference in COLOURS if inference in predictions]
-    figure = _figure(5.2 * len(shown), 4.8)
-    for i, inference in enumerate(shown):
-        axes = figure.add_subplot(1, len(shown), i + 1)
-        counts = confusion_matrix(predictions[inference], predictions["targets"], len(names))
-        shares = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
-        image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=100)
-        axes.set(title=f"{title}, {inference.upper()}", xlabel="predicted class", ylabel="true class")
-        if len(names) <= 30:
-            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-            axes.set_yticks(range(len(names)), names, fontsize=7)
-        figure.colorbar(image, ax=axes, label="% of the true class", fraction=0.046)
-    return figure
+def _draw(axes: Axes, panel: Panel) -> None:
+    for line in panel.lines:
+        mean = np.mean(line.ys, axis=0)
+        marker, dashes = "o" if len(line.x) <= MANY_POINTS else "", "--" if line.dashed else "-"
+        axes.plot(line.x, mean, color=line.colour, linestyle=dashes, marker=marker, label=line.label)
+        if len(line.ys) > 1:
+            deviation = np.std(line.ys, axis=0, ddof=1)
+            axes.fill_between(line.x, mean - deviation, mean + deviation, color=line.colour, alpha=0.15, linewidth=0)
+    axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    if panel.lines:
+        below = axes.transAxes + ScaledTranslation(0, -LEGEND_DROP, axes.figure.dpi_scale_trans)
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0),
+            bbox_transform=below,
+            ncols=_legend_columns(panel),
+            borderaxespad=0,
+        )
+
+
+def _legend_columns(panel: Panel) -> int:
+    """Two where the labels are short enough to stand side by side."""
+    return 2 if len(panel.lines) > 1 and max(len(line.label) for line in panel.lines) <= 28 else 1
 
 
 def _save(figure: Figure, path: Path) -> None:
     buffer = BytesIO()
-    figure.savefig(buffer, dpi=150, format=path.suffix[1:])
+    ending = path.suffix[1:]
+    with rc_context(LOOK):
+        figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])
     write_atomically(path, buffer.getvalue())
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure

@@ -1,4 +1,4 @@
-"""The table a run ends with."""
+"""Tables for the terminal: that of one run, and those that put runs side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-INFERENCES = ("cnn", "nme")
+from podnet.report.results import MISSING, Results, number, shown_inferences
+
 COLUMNS = {
     "accuracy": "accuracy",
     "old_accuracy": "old",
@@ -19,18 +21,9 @@ COLUMNS = {
 SHORT = ("all", "old", "new", "avg", "forgot")  # the same in at most six letters
 
 
-def number(value: float | None) -> str:
-    return "—" if value is None else f"{value:.2f}"
-
-
-def shown_inferences(results: Sequence[dict[str, Any]]) -> list[str]:
-    """The inferences that the method has."""
-    return [name for name in INFERENCES if results[0]["accuracy"][name] is not None]
-
-
-def results_table(results: Sequence[dict[str, Any]], title: str) -> Table:
+def results_table(results: Results, title: str) -> Table:
     """A row a task, in 80 columns: for each inference accuracy on all, old and new classes, average, forgetting."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table = _table(title)
     table.add_column("task", justify="right")
     table.add_column("seen", justify="right")
     for inference in shown_inferences(results):
@@ -43,7 +36,7 @@ def results_table(results: Sequence[dict[str, Any]], title: str) -> Table:
     return table
 
 
-def summary(results: Sequence[dict[str, Any]]) -> str:
+def summary(results: Results) -> str:
     """One line to quote: average incremental accuracy and forgetting of each inference after the last task."""
     last = results[-1]
     parts = []
@@ -52,3 +45,43 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
         lost = number(last["forgetting"][inference])
         parts.append(f"{inference.upper()} {average} (forgetting {lost})")
     return "average incremental accuracy: " + ", ".join(parts)
+
+
+def differing_options(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Options that not all runs have, or not with the same value."""
+    options = dict.fromkeys(option for config in configs for option in config)
+    return [option for option in options if len({str(config.get(option, MISSING)) for config in configs}) > 1]
+
+
+def settings_table(labels: Sequence[str], configs: Sequence[dict[str, Any]], options: Sequence[str]) -> Table:
+    """A row an option, a column a run; a dash where a run's method has no such option."""
+    table = _table("settings that differ")
+    table.padding = (0, 2, 0, 0)
+    table.add_column("option", no_wrap=True)
+    for label in labels:
+        table.add_column(Text(label), overflow="fold")
+    for option in options:
+        table.add_row(option, *(Text(str(config.get(option, MISSING))) for config in configs))
+    return table
+
+
+def accuracy_table(labels: Sequence[str], series: Sequence[Results]) -> Table:
+    """Accuracy on all classes seen, a row a number of classes, a column a run and inference; then the averages."""
+    table = _table("accuracy on all classes seen")
+    table.padding = (0, 1, 0, 0)
+    table.add_column("classes", vertical="bottom", no_wrap=True)
+    columns = [(results, inference) for results in series for inference in shown_inferences(results)]
+    for label, results in zip(labels, series, strict=True):
+        for inference in shown_inferences(results):
+            table.add_column(Text(f"{label}\n{inference.upper()}"), justify="right", vertical="bottom", width=8)
+    for seen in sorted({line["seen"] for results in series for line in results}):
+        lines = [(next((line for line in results if line["seen"] == seen), None), i) for results, i in columns]
+        table.add_row(str(seen), *(number(line["accuracy"][i] if line else None) for line, i in lines))
+    table.add_section()
+    for measure in ("average_incremental_accuracy", "forgetting"):
+        table.add_row(COLUMNS[measure], *(number(results[-1][measure][i]) for results, i in columns))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)

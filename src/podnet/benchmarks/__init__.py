@@ -1,0 +1,1 @@
+"""The paper's tables and figures as named experiments, and what runs them."""

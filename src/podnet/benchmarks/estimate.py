@@ -1,0 +1,58 @@
+"""How long a run will take, from the speed of a few iterations on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from podnet.benchmarks.plan import Planned
+from podnet.data import SOURCES, Transform
+from podnet.experiment import choose_device
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.methods import METHODS, Method
+from podnet.tasks import Task
+from podnet.training import Iteration
+
+SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each family of datasets
+ITERATIONS = 3
+
+
+def seconds(planned: Planned) -> float:
+    """Training time of a run; what else there is takes little beside it."""
+    experiment = planned.experiment
+    method = experiment.method
+    side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
+    kind = METHODS[method.name](backbone=method.backbone, batch_size=method.batch_size)
+    step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
+    memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
+    total, old = 0.0, 0
+    for task in range(planned.tasks):
+        new = int(planned.options["base" if task == 0 else "increment"])
+        kept = memory.quota(old + new)
+        for number, phase in enumerate(method.phases(old, new)):
+            if number == 0:
+                total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
+            else:  # on a balanced set, training the classifier alone
+                total += phase.epochs * (old + new) * kept * forward
+        old += new
+    return total
+
+
+@cache
+def _speed(method: Method, side: int, device: str, threads: int) -> tuple[float, float]:
+    """Seconds an image for a training iteration and for a forward pass, measured on noise."""
+    torch.set_num_threads(threads or torch.get_num_threads())
+    count = ITERATIONS * method.batch_size
+    images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8)
+    targets = torch.arange(count) % 2
+    task = Task(0, 0, 2, ("first", "second"), images, targets, images, targets)
+    learner = Learner(replace(method, epochs=1), 3, Transform((0.5,) * 3, (0.25,) * 3), ExemplarMemory(2), 0, device)
+    moments = [time.perf_counter() for event in learner.learn(task) if isinstance(event, Iteration)]
+    began = time.perf_counter()
+    learner.predict(images)
+    step = (moments[-1] - moments[0]) / (ITERATIONS - 1) / method.batch_size
+    return step, (time.perf_counter() - began) / count

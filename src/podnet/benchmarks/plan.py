@@ -1,0 +1,134 @@
+"""From a benchmark at a scale to the runs it needs, each a flat mapping of options in a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from podnet.benchmarks.catalogue import Benchmark, Column, Row
+from podnet.benchmarks.scales import SETTINGS, Setting
+from podnet.config import resolve
+from podnet.errors import ConfigError, nearest
+from podnet.experiment import CHANGEABLE, Experiment, folder_name
+from podnet.runs import Run
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a benchmark: a row under a column's protocol, in one class order."""
+
+    row: Row
+    column: Column
+    order: str
+    options: Mapping[str, Any]
+    runs: Path  # the folder that holds the run folders
+    images: int  # training images of a class, more or less
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return resolve(self.options)
+
+    @cached_property
+    def record(self) -> Run:
+        return _record(self.runs, self.experiment)
+
+    @cached_property
+    def first_task(self) -> Planned:
+        """The run of its first task alone, which it starts from and shares with all that differ only later."""
+        column = Column("first task")
+        return replace(self, column=column, options=self.experiment.first_task().options())
+
+    @property
+    def label(self) -> str:
+        return f"{self.row.label}, {self.column.label}, order {self.order}, seed {self.options['seed']}"
+
+    @property
+    def tasks(self) -> int:
+        classes, base, increment = (self.options[key] for key in ("classes", "base", "increment"))
+        return 1 + int(classes - base) // int(increment)
+
+    def finished(self) -> bool:
+        return len(self.record.results()) == self.tasks
+
+
+def _record(runs: Path, experiment: Experiment) -> Run:
+    """A folder named after everything that decides the numbers: equal runs share one, across benchmarks."""
+    options = {key: value for key, value in experiment.options().items() if key not in CHANGEABLE}
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:10]
+    return Run(runs / f"{folder_name(options)}-{digest}")
+
+
+def narrowed(benchmark: Benchmark, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Benchmark:
+    """The benchmark with only some of its rows and columns, by their labels."""
+    return replace(
+        benchmark,
+        rows=_chosen(benchmark.name, "row", benchmark.rows, rows),
+        columns=_chosen(benchmark.name, "column", benchmark.columns, columns),
+    )
+
+
+def _chosen(name: str, kind: str, known: tuple[Any, ...], wanted: Sequence[str]) -> tuple[Any, ...]:
+    """Those whose label, or the number it starts with, is wanted; all of them when nothing is."""
+    by_label = {item.label.lower().split()[0]: item for item in known} | {item.label.lower(): item for item in known}
+    for label in wanted:
+        if label.lower() not in by_label:
+            labels = [item.label for item in known]
+            hint = nearest(label, labels)
+            raise ConfigError(f"{name} has no {kind} {label!r}; it has {', '.join(labels)}.{hint}")
+    picked = [by_label[label.lower()] for label in wanted]
+    return tuple(item for item in known if item in picked) if wanted else known
+
+
+def class_orders(setting: Setting, wanted: str | None) -> list[tuple[str, int]]:
+    """(order, seed) of each class order: `wanted` is how many, or a list such as "paper:0,paper:2"."""
+    known = list(setting.orders)
+    if wanted is None:
+        names = known[: setting.default_orders]
+    elif wanted.isdecimal():
+        names = [*known, *["random"] * int(wanted)][: int(wanted)]
+    else:
+        names = [name.strip() for name in wanted.split(",")]
+    if not names:
+        raise ConfigError(f"orders is {wanted!r}; give how many, at least 1, or their names.")
+    return [(name, known.index(name) + 1 if name in known[1:] else i + 1) for i, name in enumerate(names)]
+
+
+def plan(
+    benchmark: Benchmark,
+    scale: str,
+    folder: Path,
+    orders: str | None = None,
+    common: Mapping[str, Any] | None = None,
+    fidelity: str = "paper",
+) -> list[Planned]:
+    """Every run of the benchmark; `common` options (data path, device, threads) go to each."""
+    setting = SETTINGS[scale][benchmark.dataset]
+    planned = []
+    for column in benchmark.columns:
+        for row in benchmark.rows:
+            for order, seed in class_orders(setting, orders):
+                options = _options(setting, row, column) | {"order": order, "seed": seed} | dict(common or {})
+                if row.options["method"] == "podnet":
+                    options["fidelity"] = fidelity
+                planned.append(Planned(row, column, order, options, folder / "runs", setting.images))
+    return planned
+
+
+def _options(setting: Setting, row: Row, column: Column) -> dict[str, Any]:
+    protocol: dict[str, Any] = {
+        "dataset": setting.dataset,
+        "classes": setting.classes,
+        "base": setting.bases[column.base or max(setting.bases)],
+        "increment": 1 if column.steps is None else setting.increments[column.steps],
+    }
+    if column.memory_total:
+        protocol["memory_total"] = setting.memory_total
+    else:
+        protocol["memory_per_class"] = min(column.memory_per_class or 20, setting.largest_memory)
+    own = setting.method_options.get(row.options["method"], {})
+    return protocol | dict(setting.options) | dict(own) | dict(row.options) | dict(column.options)

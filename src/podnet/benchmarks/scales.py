@@ -1,0 +1,104 @@
+"""At which size a benchmark is run: the paper's, one for a laptop, or one that only shows that everything works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from podnet.benchmarks.catalogue import Benchmark, Column
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a scale treats a dataset: the paper's base sizes, steps and memories in its own numbers."""
+
+    dataset: str
+    classes: int
+    bases: Mapping[int, int]  # the paper's classes of the first task -> ours; the largest is the default
+    increments: Mapping[int, int]  # the paper's number of steps -> our classes a step
+    memory_total: int = 2000
+    largest_memory: int = 200  # exemplars a class
+    options: Mapping[str, Any] = field(default_factory=dict)
+    method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # hyper-parameters, for each method
+    orders: tuple[str, ...] = ("paper:0",)  # the i-th has seed i + 1; after the last come random ones
+    default_orders: int = 1  # how many of them unless told otherwise
+    images: int = 500  # training images of a class, for estimates of time
+
+
+HUNDRED = {50: 1, 25: 2, 10: 5, 5: 10}  # classes a step, of a hundred with half of them in the first task
+CIFAR_ORDERS = ("paper:0", "paper:1", "paper:2")
+
+SMALL_PHASES = {"podnet": {"finetune_epochs": 10}, "bic": {"bias_epochs": 100}}
+SMALL_CIFAR = Setting(
+    "cifar100",
+    classes=20,
+    bases={10: 2, 20: 4, 30: 6, 40: 8, 50: 10},
+    increments=HUNDRED,
+    memory_total=400,
+    options={"epochs": 10},
+    method_options=SMALL_PHASES,
+    orders=CIFAR_ORDERS,
+)
+SMALL_IMAGENET = Setting(
+    "imagenet",
+    classes=20,
+    bases={50: 10},
+    increments=HUNDRED,
+    options={"epochs": 10, "image_size": 64, "images_per_class": 100},
+    method_options=SMALL_PHASES,
+    orders=("natural",),
+    images=100,
+)
+SMOKE = Setting(
+    "digits",
+    classes=10,
+    bases={10: 2, 20: 3, 30: 4, 40: 5, 50: 6, 500: 6},
+    increments={50: 1, 25: 2, 10: 4, 5: 4},
+    memory_total=200,
+    largest_memory=100,
+    options={"epochs": 1, "images_per_class": 100},
+    method_options={"podnet": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}},
+    orders=("random",),
+    images=100,
+)
+
+SETTINGS: dict[str, dict[str, Setting]] = {
+    "full": {
+        "cifar100": Setting(
+            "cifar100", 100, {n: n for n in (10, 20, 30, 40, 50)}, HUNDRED, orders=CIFAR_ORDERS, default_orders=3
+        ),
+        "imagenet100": Setting("imagenet100", 100, {50: 50}, HUNDRED, images=1300),
+        "imagenet1000": Setting("imagenet1000", 1000, {500: 500}, {10: 50, 5: 100}, images=1300),
+    },
+    "small": {
+        "cifar100": SMALL_CIFAR,
+        "imagenet100": SMALL_IMAGENET,
+        "imagenet1000": replace(SMALL_IMAGENET, bases={500: 10}, increments={10: 1, 5: 2}),
+    },
+    "smoke": dict.fromkeys(("cifar100", "imagenet100", "imagenet1000"), SMOKE),
+}
+
+
+def in_words(benchmark: Benchmark, scale: str) -> str:
+    """What the scale made of the paper's protocol, to stand below every table."""
+    setting = SETTINGS[scale][benchmark.dataset]
+    if scale == "full":
+        return "Scale full: the paper's protocol and hyper-parameters."
+    columns = [_column_in_words(setting, column) for column in benchmark.columns]
+    epochs = setting.options["epochs"]
+    return (
+        f"Scale {scale}: {setting.classes} classes of {setting.dataset}, {epochs} epoch{'s' * (epochs > 1)} a task; "
+        f"{'; '.join(dict.fromkeys(columns))}. The paper's numbers are at full scale: do not compare across."
+    )
+
+
+def _column_in_words(setting: Setting, column: Column) -> str:
+    base = setting.bases[column.base or max(setting.bases)]
+    increment = 1 if column.steps is None else setting.increments[column.steps]
+    words = f"{column.label!r} is {base} classes, then {(setting.classes - base) // increment} x {increment}"
+    if column.memory_total:
+        words += f", {setting.memory_total} exemplars in all"
+    elif (column.memory_per_class or 0) > setting.largest_memory:
+        words += f", {setting.largest_memory} exemplars a class"
+    return words

@@ -1,0 +1,154 @@
+"""What the finished runs of a benchmark come to: the paper's table with our numbers in it, and its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from podnet.benchmarks.catalogue import Benchmark, Column, Row
+from podnet.benchmarks.paper import Number
+from podnet.benchmarks.plan import Planned
+from podnet.benchmarks.scales import in_words
+from podnet.report.grid import Cell, Grid
+from podnet.report.plots import Line, Panel, colour_of
+from podnet.report.results import spread
+
+Results = list[dict[str, Any]]
+Measure = Callable[[Results, str], float | None]
+
+# The text's differences, in points, that POD on the maps makes on top of POD-flat.
+BALANCE_IN_THE_PAPER = {("POD-spatial", "oldest"): 7.0, ("POD-spatial", "newest"): -0.2}
+BALANCE_IN_THE_PAPER |= {("POD-pixels", "oldest"): 5.0, ("POD-pixels", "newest"): -2.0}
+
+
+def average(results: Results, inference: str) -> float | None:
+    value: float | None = results[-1]["average_incremental_accuracy"][inference]
+    return value
+
+
+def oldest(results: Results, inference: str) -> float | None:
+    """Accuracy on the classes of the first task, after the last."""
+    row = results[-1]["accuracy_per_task"][inference]
+    return None if row is None else float(row[0])
+
+
+def newest(results: Results, inference: str) -> float | None:
+    """Accuracy on the classes of a step just learned, on average over the steps."""
+    values = [line["new_accuracy"][inference] for line in results[1:]]
+    return None if None in values else fmean(values)
+
+
+def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
+    """The tables of the benchmark."""
+    if benchmark.balance:
+        return _balance_grids(benchmark, scale, planned)
+    if benchmark.inferences_across:
+        columns = tuple((name.upper(), benchmark.columns[0], name) for name in ("nme", "cnn"))
+        rows = [(row.label, [_cell(benchmark, planned, row, *column) for column in columns]) for row in benchmark.rows]
+        return [_grid(benchmark, scale, benchmark.title, tuple(label for label, _, _ in columns), rows)]
+    rows = []
+    for row in benchmark.rows:
+        for inference in row.inferences:
+            cells = [_cell(benchmark, planned, row, column.label, column, inference) for column in benchmark.columns]
+            rows.append((f"{row.label} ({inference.upper()})", cells))
+    return [_grid(benchmark, scale, benchmark.title, tuple(column.label for column in benchmark.columns), rows)]
+
+
+def _grid(
+    benchmark: Benchmark, scale: str, title: str, columns: tuple[str, ...], rows: list[tuple[str, list[Cell]]]
+) -> Grid:
+    return Grid(
+        title=title,
+        corner=benchmark.axis or "method",
+        columns=columns,
+        rows=tuple((label, tuple(cells)) for label, cells in rows),
+        ours="ours" if scale == "full" else f"ours, {scale}",
+        paper="paper" if scale == "full" else "paper, full",
+        notes=(in_words(benchmark, scale),),
+    )
+
+
+def _cell(
+    benchmark: Benchmark, planned: Sequence[Planned], row: Row, label: str, column: Column, inference: str
+) -> Cell:
+    number = _paper(benchmark, row, inference, label)
+    return Cell(_values(planned, row, column, inference, average), number and number.mean, number and number.std)
+
+
+def _paper(benchmark: Benchmark, row: Row, inference: str, column: str) -> Number | None:
+    """The paper names an inference only where it prints both."""
+    named = benchmark.paper.get((f"{row.label} ({inference.upper()})", column))
+    return named or benchmark.paper.get((row.label, column))
+
+
+def _values(
+    planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
+) -> tuple[float, ...]:
+    """Of each finished run of the cell, in the order of the class orders."""
+    runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
+    values = [measure(run.record.results(), inference) for run in runs]
+    return tuple(value for value in values if value is not None)
+
+
+def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
+    """Accuracy on the oldest and the newest classes, and what POD on the maps changes on top of POD-flat."""
+    column = benchmark.columns[0]
+    kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in ("cnn", "nme")]
+    titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
+    values = {
+        row.label: [_values(planned, row, column, inference, measure) for _, measure, inference in kinds]
+        for row in benchmark.rows
+    }
+    absolute = [(label, [Cell(ours) for ours in cells]) for label, cells in values.items()]
+    flat = values.get("POD-flat", [()] * len(kinds))
+    changes = []
+    for label, cells in values.items():
+        if (label, "oldest") in BALANCE_IN_THE_PAPER:
+            differences = [tuple(a - b for a, b in zip(*pair, strict=False)) for pair in zip(cells, flat, strict=True)]
+            numbers = [BALANCE_IN_THE_PAPER[label, name] for name, _, _ in kinds]
+            changes.append((label, [Cell(ours, paper) for ours, paper in zip(differences, numbers, strict=True)]))
+    change = f"{benchmark.title}: points gained on POD-flat alone"
+    return [
+        _grid(benchmark, scale, benchmark.title, titles, absolute),
+        _grid(benchmark, scale, change, titles, changes),
+    ]
+
+
+def panels(benchmark: Benchmark, planned: Sequence[Planned]) -> list[Panel]:
+    """The figure of the benchmark: accuracy against classes seen, or average accuracy against its columns."""
+    if benchmark.figure == "against":
+        lines = [line for row in benchmark.rows for line in _against(benchmark, planned, row)]
+        return [Panel(benchmark.title, benchmark.axis, "average incremental accuracy (%)", tuple(lines))]
+    return [_curves(benchmark, planned, column) for column in benchmark.columns]
+
+
+def _against(benchmark: Benchmark, planned: Sequence[Planned], row: Row) -> list[Line]:
+    lines = []
+    for inference in row.inferences:
+        points = [(c.x or 0.0, _values(planned, row, c, inference, average)) for c in benchmark.columns]
+        points = [(x, values) for x, values in points if values]
+        orders = min((len(values) for _, values in points), default=0)
+        series = tuple(tuple(values[i] for _, values in points) for i in range(orders))
+        label = f"{row.label} ({inference.upper()})"
+        lines.append(Line(label, tuple(x for x, _ in points), series, _colour(benchmark, row), inference == "cnn"))
+    return [line for line in lines if line.ys]
+
+
+def _curves(benchmark: Benchmark, planned: Sequence[Planned], column: Column) -> Panel:
+    lines = []
+    for row in benchmark.rows:
+        runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
+        for inference in row.inferences if runs else ():
+            results = [run.record.results() for run in runs]
+            curves = tuple(tuple(line["accuracy"][inference] for line in result) for result in results)
+            label = f"{row.label} ({inference.upper()}): {spread(_values(planned, row, column, inference, average))}"
+            seen = tuple(float(line["seen"]) for line in results[0])
+            lines.append(Line(label, seen, curves, _colour(benchmark, row), inference == "cnn"))
+    return Panel(f"{benchmark.title}, {column.label}", "classes seen", "accuracy (%)", tuple(lines))
+
+
+def _colour(benchmark: Benchmark, row: Row) -> str:
+    """A method's own colour; one of their own for the variants of a single method."""
+    methods = {r.options["method"] for r in benchmark.rows}
+    return colour_of(row.options["method"] if len(methods) > 1 else row.label, [r.label for r in benchmark.rows])

@@ -1,0 +1,53 @@
+"""The command line. Nothing heavy is imported before it is needed: `podnet --help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from podnet.cli.parser import build_parser
+from podnet.errors import ConfigError, PodnetError, nearest
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the `podnet` command; returns the exit code."""
+    try:
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except PodnetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; 'podnet run --resume FOLDER' goes on from the last checkpoint.", file=sys.stderr)
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser, commands = build_parser()
+    known, unknown = parser.parse_known_args(arguments)
+    if known.command is None:
+        parser.print_help()
+        return 0
+    if known.command == "run":
+        from podnet.cli.run import run_command
+
+        return run_command(known, unknown, commands["run"])
+    if unknown:
+        options = [option for action in commands[known.command]._actions for option in action.option_strings]
+        hint = nearest(unknown[0], options)
+        raise ConfigError(f"'podnet {known.command}' does not take {unknown[0]}.{hint}")
+    if known.command == "reproduce":
+        from podnet.cli.reproduce import reproduce_command
+
+        return reproduce_command(known)
+    if known.command in ("report", "compare"):
+        from podnet.report import commands as reports
+
+        if known.command == "report":
+            return reports.report_command(known.runs, known.output)
+        return reports.compare_command(known.runs)
+    from podnet.cli.listing import datasets_command, methods_command
+
+    return methods_command(known.name) if known.command == "methods" else datasets_command()

@@ -1,0 +1,126 @@
+"""The options of every command. Nothing heavy is imported here: `podnet --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, NoReturn
+
+from podnet import __version__
+from podnet.errors import ConfigError
+
+RUN_HELP = """\
+Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
+'podnet methods NAME' lists them. All of these can stand in a YAML file (--config); the command line wins."""
+
+EXAMPLES = """\
+examples:
+  podnet run                                        PODNet on the embedded digits
+  podnet run --method icarl --output runs/icarl     a rival on the same classes
+  podnet run --dataset cifar100 --data-path cifar-100-binary.tar.gz --increment 1
+  podnet run --resume runs/icarl                    go on with a run that was stopped"""
+
+REPRODUCE_EXAMPLES = """\
+examples:
+  podnet reproduce --list
+  podnet reproduce cifar100 --data-path cifar-100-python.tar.gz            table 1 as in the paper
+  podnet reproduce cifar100 --scale small --data-path cifar-100-python.tar.gz --jobs 2
+  podnet reproduce memory --scale small --data-path ... --only PODNet,UCIR --columns 5,20,50
+  podnet reproduce all --scale smoke                                       everything, tiny, on embedded data"""
+
+# Options that are about this call and not about the experiment; all others make up the configuration.
+CALL_OPTIONS = ("command", "output", "overwrite", "resume", "config", "print_config")
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes end in one sentence and exit code 2, like all our errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}. See '{self.prog} --help'.")
+
+
+def build_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser, and that of each command, whose options a typo is compared with."""
+    parser = Parser(prog="podnet", description=sys.modules["podnet"].__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"podnet {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    _add_run(commands)
+    _add_reproduce(commands)
+    report = commands.add_parser("report", help="tables, figures and a page of any runs", allow_abbrev=False)
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    report.add_argument("--output", metavar="FOLDER", default="report", help="where to write (default: report)")
+    compare = commands.add_parser("compare", help="print runs side by side", allow_abbrev=False)
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    methods = commands.add_parser("methods", help="list the methods, or the options of one", allow_abbrev=False)
+    methods.add_argument("name", nargs="?", help="a method")
+    commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)
+    return parser, dict(commands.choices)
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="learn the classes of a dataset in tasks",
+        description="Learn the classes of a dataset in tasks, testing on all classes seen after each.\n" + RUN_HELP,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = run.add_argument
+    add("--method", help="podnet (default), ucir, icarl, bic, replay, joint, or your own: FILE.py:CLASS")
+    add("--dataset", help="digits (default, embedded), cifar100, imagenet100, imagenet1000, imagenet or npz")
+    add("--data-path", metavar="PATH", help="where the dataset is")
+    add("--classes", metavar="N", help="only the first N classes of the order")
+    add("--base", metavar="N", help="classes of the first task (default: half of them)")
+    add("--increment", metavar="N", help="new classes of each later task (default: 1)")
+    add("--order", help="natural, random (by the seed), paper:0, a list such as 3,1,2 or a file (default: the paper's)")
+    add("--memory-per-class", metavar="N", help="exemplars kept of each class (default: 20)")
+    add("--memory-total", metavar="N", help="exemplars kept of all classes together, instead")
+    add("--images-per-class", metavar="N", help="only the first N training images of each class")
+    add("--validation", metavar="SHARE", help="hold out this share of the training images and test on it")
+    add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
+    add("--batch-size", metavar="N", help="images of one update (default: the method's)")
+    add("--fidelity", help="paper (default) or released: the paper's text or the authors' code, for podnet")
+    add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
+    add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
+    add("--image-size", metavar="N", help="side of the crops of photos (default: 224)")
+    add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops the run (default) or is left out")
+    add("--workers", metavar="N", help="processes that decode photos (default: one a core, at most 8)")
+    add("--seed", metavar="N", help="of all randomness (default: 1)")
+    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
+    add("--threads", metavar="N", help="CPU threads (default: all)")
+    add("--checkpoint-seconds", metavar="S", help="time between two checkpoints within a task (default: 30)")
+    add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
+    add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
+    add("--overwrite", action="store_true", help="replace the run in that folder")
+    add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
+    add("--print-config", action="store_true", help="print the resolved configuration as YAML and stop")
+
+
+def _add_reproduce(commands: Any) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run a table or figure of the paper",
+        description="Run a table or figure of the paper; what is done already is not run again.",
+        epilog=REPRODUCE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = reproduce.add_argument
+    add("name", nargs="?", metavar="NAME", help="a table or figure, see --list; or all")
+    add("--list", action="store_true", help="list the names")
+    add("--scale", choices=("full", "small", "smoke"), default="full", help="of the runs (default: full, the paper's)")
+    add("--data-path", metavar="PATH", help="where the dataset is (smoke uses the embedded digits)")
+    add("--output", metavar="FOLDER", default="reproduction", help="of runs and reports (default: reproduction)")
+    add("--only", metavar="ROW,...", help="only these rows of the table")
+    add("--columns", metavar="COLUMN,...", help="only these columns of the table")
+    add(
+        "--orders",
+        metavar="N or ORDER,...",
+        help="class orders: how many, or which (default: the paper's at full scale)",
+    )
+    add("--fidelity", choices=("paper", "released"), default="paper", help="of PODNet (default: paper)")
+    add("--jobs", metavar="N", type=int, default=1, help="runs at the same time (default: 1)")
+    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
+    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on with what is there (default)")
+    add("--dry-run", action="store_true", help="list the runs, their settings and an estimate of their time")

@@ -1,0 +1,151 @@
+"""`podnet reproduce`: the paper's tables and figures, from a name to a page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
+from podnet.benchmarks.estimate import seconds
+from podnet.benchmarks.plan import Planned, narrowed, plan
+from podnet.benchmarks.runner import carry_out
+from podnet.benchmarks.scales import SETTINGS
+from podnet.benchmarks.tables import grids, panels
+from podnet.data import SOURCES
+from podnet.errors import ConfigError, nearest
+from podnet.report.compare import write_report
+from podnet.report.grid import rich_table
+from podnet.report.plots import figure_of
+
+
+def reproduce_command(known: argparse.Namespace) -> int:
+    console = Console()
+    if known.list:
+        return _list(console)
+    if known.jobs < 1:
+        raise ConfigError(f"jobs is {known.jobs}; it must be at least 1.")
+    folder = Path(known.output)
+    benchmarks = [narrowed(b, _words(known.only), _words(known.columns)) for b in _chosen(known.name)]
+    plans = {benchmark.name: _plan(benchmark, known, folder) for benchmark in benchmarks}
+    runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
+    if known.dry_run:
+        return _dry_run(console, runs, known)
+    failed = _follow(console, runs, known.jobs, known.resume)
+    for benchmark in benchmarks:
+        _report(console, [benchmark], plans, known.scale, folder / f"{benchmark.name}-{known.scale}")
+    if len(benchmarks) > 1:
+        _report(console, benchmarks, plans, known.scale, folder / f"all-{known.scale}", quiet=True)
+    for sentence in failed:
+        console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _list(console: Console) -> int:
+    table = Table("name", "what it is", "dataset", "runs an order", box=None)
+    for benchmark in BENCHMARKS.values():
+        runs = len(benchmark.rows) * len(benchmark.columns)
+        table.add_row(benchmark.name, benchmark.title, benchmark.dataset, str(runs))
+    table.add_row("all", "every one of them; equal runs are run once", "", "")
+    console.print(table)
+    return 0
+
+
+def _chosen(name: str | None) -> list[Benchmark]:
+    if name == "all":
+        return list(BENCHMARKS.values())
+    if name not in BENCHMARKS:
+        given = "no name given" if name is None else f"there is no table or figure {name!r}"
+        hint = "" if name is None else nearest(name, BENCHMARKS)
+        raise ConfigError(f"{given}; 'podnet reproduce --list' shows the names.{hint}")
+    return [BENCHMARKS[name]]
+
+
+def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list[Planned]:
+    """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
+    setting = SETTINGS[known.scale][benchmark.dataset]
+    source = SOURCES[setting.dataset]
+    common: dict[str, Any] = {"threads": max(1, (os.cpu_count() or 1) // known.jobs), "device": known.device}
+    if source.needs_path:
+        if known.data_path is None and not known.dry_run:
+            raise ConfigError(f"{benchmark.name} at scale {known.scale} needs --data-path: {source.summary}.")
+        common["data_path"] = known.data_path
+    return plan(benchmark, known.scale, folder, known.orders, common, known.fidelity)
+
+
+def _words(given: str | None) -> list[str]:
+    return [word.strip() for word in given.split(",") if word.strip()] if given else []
+
+
+def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
+    table = Table("run", "settings", "tasks", "done", "estimate", box=None)
+    total = 0.0
+    for run in runs:
+        left = 0.0 if run.finished() else seconds(run)
+        total += left
+        done = len(run.record.results())
+        table.add_row(run.label, _settings(run), str(run.tasks), str(done), _duration(left))
+    console.print(table)
+    console.print(f"{len(runs)} runs, {_duration(total / known.jobs)} with --jobs {known.jobs} on this machine.")
+    return 0
+
+
+def _settings(run: Planned) -> str:
+    """What tells the run from the method's defaults."""
+    hidden = {"dataset", "order", "seed", "device", "threads", "data_path", "fidelity"}
+    return ", ".join(f"{key} {value}" for key, value in run.options.items() if key not in hidden)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) -> list[str]:
+    """Carry the runs out, a line each and a bar over all their tasks; the sentences of those that failed."""
+    failed = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
+        for outcome in carry_out(runs, jobs, resume):
+            progress.update(bar, completed=sum(len(run.record.results()) for run in runs))
+            if outcome is None:
+                continue
+            line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
+            progress.console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+            if outcome.status == "failed":
+                failed.append(f"{outcome.planned.label}: {outcome.message}")
+    return failed
+
+
+def _report(
+    console: Console,
+    benchmarks: Sequence[Benchmark],
+    plans: Mapping[str, Sequence[Planned]],
+    scale: str,
+    folder: Path,
+    quiet: bool = False,
+) -> None:
+    """Tables, figures and the page of some benchmarks."""
+    tables = [grid for b in benchmarks for grid in grids(b, scale, plans[b.name])]
+    figures = {b.title: figure_of(panels(b, plans[b.name])) for b in benchmarks}
+    finished = {run.record.folder: run for b in benchmarks for run in plans[b.name] if run.finished()}
+    title = benchmarks[0].title if len(benchmarks) == 1 else "Every table and figure of the paper"
+    runs = [(run.label, run.record) for run in finished.values()]
+    page = write_report(folder, title, f"PODNet (Douillard et al., ECCV 2020) at scale {scale}.", tables, figures, runs)
+    for grid in tables if not quiet else ():
+        console.print(rich_table(grid))
+    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)

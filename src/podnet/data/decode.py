@@ -1,0 +1,106 @@
+"""One photo, whatever its kind, to a square of RGB pixels."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+FORMATS = ("JPEG", "PNG")
+MOST_PIXELS = 89_000_000  # of one photo; a small file can claim any number, and would fill the memory
+AREA = (0.08, 1.0)  # of a random crop, as a share of the photo
+ASPECT = (3 / 4, 4 / 3)  # of a random crop, width to height
+TRIES = 10
+TURNS = {  # what makes a photo upright, by the orientation noted in it
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SIDEWAYS = (5, 6, 7, 8)
+
+
+def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarray:
+    """RGB pixels (size, size, 3) of one upright photo: the random crop of that seed, or without one the centre."""
+    with (
+        io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
+        Image.open(file, formats=FORMATS) as image,
+    ):
+        width, height = image.size
+        if width * height > MOST_PIXELS:
+            raise ValueError(f"{width} x {height} pixels, more than the {MOST_PIXELS:,} allowed")
+        orientation = _orientation(image)
+        upright = (height, width) if orientation in SIDEWAYS else (width, height)
+        box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed))
+        scale = _reduce(image, min(box[2] - box[0], box[3] - box[1]) / size)
+        pixels = _without_alpha(image)
+        if orientation in TURNS:
+            pixels = pixels.transpose(TURNS[orientation])
+        left, top, right, bottom = (edge / scale for edge in box)
+        # L stays L until it is small; a gap of 3 averages whole pixels first where there are far too many of them.
+        square = pixels.resize((size, size), Image.Resampling.BILINEAR, (left, top, right, bottom), reducing_gap=3.0)
+        return np.asarray(square.convert("RGB"))
+
+
+def random_box(width: int, height: int, draws: random.Random) -> Box:
+    """A random part of a photo; where ten tries do not fit, the largest central one of an allowed aspect."""
+    for _ in range(TRIES):
+        area = width * height * draws.uniform(*AREA)
+        aspect = math.exp(draws.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = int(draws.random() * (width - across + 1)), int(draws.random() * (height - down + 1))
+            return left, top, left + across, top + down
+    across = min(width, max(1, round(height * ASPECT[1])))
+    down = min(height, max(1, round(width / ASPECT[0])))
+    left, top = (width - across) // 2, (height - down) // 2
+    return left, top, left + across, top + down
+
+
+def centre_box(width: int, height: int, size: int) -> Box:
+    """What remains when the shorter side is scaled to 256 for each 224 of `size` and the centre is cut out."""
+    shorter = round(size * 256 / 224)
+    scaled = [max(shorter, shorter * side // min(width, height)) for side in (width, height)]
+    left, top = (round((side - size) / 2) for side in scaled)
+    x, y = width / scaled[0], height / scaled[1]
+    return left * x, top * y, (left + size) * x, (top + size) * y
+
+
+def _reduce(image: Image.Image, excess: float) -> float:
+    """Have a JPEG decoded at 1/2, 1/4 or 1/8 where that leaves enough pixels; by how much it becomes smaller."""
+    factor = max((factor for factor in (2, 4, 8) if factor <= excess), default=1)
+    drafted = image.draft(None, (image.width // factor, image.height // factor)) if factor > 1 else None
+    return factor if drafted else 1
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # a damaged note about the photo is no reason to do without it
+        return 1
+
+
+def _without_alpha(image: Image.Image) -> Image.Image:
+    """RGB or greyscale with 8 bits; what is transparent shows white."""
+    if image.mode.startswith("I"):  # 16 bits
+        return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image if image.mode in ("RGB", "L") else image.convert("RGB")
+
+
+def reason(error: Exception) -> str:
+    """Why a photo could not be decoded, in a few words."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not a JPEG or PNG image"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,239 @@
+"""ImageNet, or any photos in its layout: a folder for each class, or lists of files with their classes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podnet.data.augment import Transform
+from podnet.data.dataset import Dataset
+from podnet.data.photos import FileNames, Photos, Unreadable
+from podnet.errors import DataError, PodnetError, nearest
+from podnet.files import write_atomically
+
+ENDINGS = (b".jpeg", b".jpg", b".png")  # in any case
+WANTED = "expected train/CLASS/*.JPEG and val/CLASS/*.JPEG, or lists train.txt and val.txt with lines 'path class'"
+MEAN = (0.485, 0.456, 0.406)  # of the training photos: red, green, blue
+STD = (0.229, 0.224, 0.225)
+SMALL = 100  # classes of the subsets that publications call ImageNet100
+LARGE = 1000
+UCIR_SEED = 1993
+WORTH_CACHING = 20_000  # files; fewer are listed in no time
+CACHE_FORMAT = 1
+BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The files of train or val, and which of the classes each shows."""
+
+    files: FileNames
+    labels: np.ndarray  # (N,) int64, into classes
+    classes: tuple[str, ...]
+
+
+def load_imagenet(
+    path: Path,
+    subset: str = "all",
+    image_size: int = 224,
+    workers: int = 0,
+    unreadable: Unreadable = "error",
+) -> Dataset:
+    """The photos of a folder in the ILSVRC layout, classes sorted by name; they are read when training needs them.
+
+    For train and val each, a list train.txt or val.txt in the folder goes before the folders train and val. For
+    `subset` see `choose_classes`, for the others `Photos`.
+    """
+    try:
+        train = _read_split(Path(path), "train")
+        val = _read_split(Path(path), "val", train.classes)
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
+    classes = choose_classes(subset, train.classes)
+    if absent := sorted(set(classes) - set(val.classes)):
+        raise DataError(f"{path}: train has {_some(absent)}, val has not; add photos to val or leave the class out.")
+    if subset == "all" and (strange := sorted(set(val.classes) - set(classes))):
+        raise DataError(f"{path}: val has {_some(strange)}, train has not; remove it, or name the classes in --subset.")
+
+    def photos(split: Split) -> tuple[Photos, Tensor]:
+        position = {name: label for label, name in enumerate(classes)}
+        targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
+        rows = torch.from_numpy(np.flatnonzero(targets >= 0))
+        return Photos(split.files, image_size, workers, unreadable)[rows], torch.from_numpy(targets)[rows]
+
+    return Dataset(
+        f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet",
+        *photos(train),
+        *photos(val),
+        classes,
+        (3, image_size, image_size),
+        Transform(MEAN, STD, pad=0, flip=True),
+    )
+
+
+def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
+    """Those of the sorted classes that `subset` means.
+
+    "all"; "released": the first 100, as PODNet's released code takes them; "ucir": the 100 that UCIR's authors took,
+    who seeded numpy's old global generator with 1993 and had it choose from the 1000 sorted names without replacement;
+    else the path of a file with names, one a line.
+    """
+    if subset == "all":
+        return tuple(classes)
+    if subset == "released":
+        if len(classes) < SMALL:
+            raise DataError(f"subset released is the first {SMALL} classes, but there are {len(classes)}; use all.")
+        return tuple(classes[:SMALL])
+    if subset == "ucir":
+        if len(classes) != LARGE:
+            raise DataError(
+                f"subset ucir is drawn from the {LARGE} classes of ImageNet, but there are {len(classes)}; "
+                "use all, or the path of a file with class names."
+            )
+        drawn = np.random.RandomState(UCIR_SEED).choice(LARGE, SMALL, replace=False)
+        return tuple(classes[i] for i in sorted(drawn.tolist()))
+    try:
+        lines = Path(subset).expanduser().read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"subset {subset} given; expected all, released, ucir or the path of a text file with class names."
+        ) from error
+    wanted = set(filter(None, map(str.strip, lines)))
+    if unknown := sorted(wanted - set(classes)):
+        hint = nearest(unknown[0], classes)
+        raise DataError(f"{subset} names {_some(unknown)}, but train has no such class; mend the list.{hint}")
+    if not wanted:
+        raise DataError(f"{subset} names no class; write one a line.")
+    return tuple(name for name in classes if name in wanted)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+    return f"class {shown}" if len(names) == 1 else f"{len(names)} classes ({shown})"
+
+
+def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) -> Split:
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder; {WANTED}: give the folder that holds them.")
+    if (root / f"{split}.txt").is_file():
+        return _read_list(root, split, known)
+    if (root / split).is_dir():
+        return _read_folders(root, split)
+    raise DataError(f"{root} has neither a folder {split} nor a list {split}.txt; {WANTED}.")
+
+
+def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
+    """Lines "path class". Paths start from the folder or from that of the split; a class is a name or, where `known`
+    has no such name, a number into `known`."""
+    file = root / f"{split}.txt"
+    number_of = {name: label for label, name in enumerate(known or ())}
+    names, words = [], []
+    for count, line in enumerate(file.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, *rest = line.strip().rsplit(maxsplit=1)
+        word = os.fsdecode(b"".join(rest))
+        if not word or rest[0].lower().endswith(ENDINGS):
+            raise DataError(f"{file}, line {count}: {os.fsdecode(line)!r} has no class; write 'path class'.")
+        if known and word not in number_of and word.isdecimal():
+            if int(word) >= len(known):
+                raise DataError(
+                    f"{file}, line {count}: {word} is no class; train has {len(known)}, 0 to {len(known) - 1}."
+                )
+            word = known[int(word)]
+        names.append(name)
+        words.append(word)
+    if not names:
+        raise DataError(f"{file} is empty; write a line 'path class' for each photo.")
+    found = set(words)
+    classes = tuple(sorted(found, key=int if all(map(str.isdecimal, found)) else None))
+    label_of = {name: label for label, name in enumerate(classes)}
+    first = os.fsdecode(names[0])
+    base = root / split if not (root / first).exists() and (root / split / first).exists() else root
+    return Split(FileNames.pack(base, names), np.array([label_of[word] for word in words]), classes)
+
+
+def _read_folders(root: Path, split: str) -> Split:
+    """A class for each folder. The list of a large split is kept in a file, for as long as no class folder changes."""
+    folder = root / split
+    stamps = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder) if _is_class(entry)}
+    stamps = dict(sorted(stamps.items()))
+    if not stamps:
+        raise DataError(f"{folder} has no class folders; {WANTED}.")
+    places = (root / f".podnet-{split}.npz", _user_cache() / f"{_digest(folder)}.npz")
+    cached = (_read_cache(place, folder, stamps) for place in places)
+    return next((found for found in cached if found), None) or _scan(folder, stamps, places)
+
+
+def _scan(folder: Path, stamps: Mapping[str, int], places: Sequence[Path]) -> Split:
+    names: list[bytes] = []
+    counts = []
+    for name in stamps:
+        prefix = os.fsencode(name) + b"/"
+        entries = os.listdir(os.fsencode(folder / name))
+        photos = sorted(prefix + e for e in entries if e.lower().endswith(ENDINGS) and not e.startswith(b"."))
+        if not photos:
+            raise DataError(f"{folder / name} has no photos (.JPEG, .jpg or .png); add some or remove the folder.")
+        names += photos
+        counts.append(len(photos))
+    files = FileNames.pack(folder, names)
+    if len(files) >= WORTH_CACHING:
+        _write_cache(places, stamps, files, counts)
+    return _labelled(files, np.array(counts), stamps)
+
+
+def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -> Split:
+    return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(stamps))
+
+
+def _is_class(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet"
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+
+
+def _key(stamps: Mapping[str, int]) -> np.ndarray:
+    """What a cached list is good for: a folder's time changes with each file that comes or goes."""
+    return np.frombuffer(json.dumps([CACHE_FORMAT, stamps]).encode(), np.uint8)
+
+
+def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileNames, counts: Sequence[int]) -> None:
+    """In the first place that can be written; in none, the list is made anew each time."""
+    packed = io.BytesIO()
+    np.savez(packed, key=_key(stamps), names=files.names, ends=files.ends, counts=np.array(counts))
+    for place in places:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, packed.getvalue())
+        except (OSError, PodnetError):
+            continue
+        return
+
+
+def _read_cache(place: Path, folder: Path, stamps: Mapping[str, int]) -> Split | None:
+    """The list in that file; None where it is missing, damaged or older than a change of the folders."""
+    try:
+        with open(place, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            if not np.array_equal(stored["key"], _key(stamps)):
+                return None
+            names, ends, counts = stored["names"], stored["ends"], stored["counts"]
+    except BROKEN:
+        return None
+    return _labelled(FileNames(folder, names, ends), counts, stamps)

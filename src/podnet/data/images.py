@@ -1,0 +1,45 @@
+"""Images are either pixels in memory, a uint8 (N, C, H, W) tensor, or photos that are decoded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from podnet.data.photos import Photos
+
+Images = Tensor | Photos
+
+
+def feed(
+    images: Images, parts: Sequence[Tensor], draws: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(indices, uint8 images) for each part. With `draws` photos are cropped at random; unreadable ones are missing."""
+    if isinstance(images, Photos):
+        return images.batches(parts, draws)
+    return ((part, images[part]) for part in parts)
+
+
+def join(first: Images, second: Images) -> Images:
+    """Both, one after the other."""
+    if isinstance(first, Photos) and isinstance(second, Photos):
+        return first.followed_by(second)
+    assert isinstance(first, Tensor)
+    assert isinstance(second, Tensor)
+    return torch.cat([first, second])
+
+
+def self_contained(images: Images) -> Images:
+    """The same images, independent of any file."""
+    return images.kept() if isinstance(images, Photos) else images
+
+
+def to_tensors(images: Images) -> dict[str, Tensor]:
+    """Self-contained images as named tensors, to be saved."""
+    return images.state() if isinstance(images, Photos) else {"images": images}
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> Images | None:
+    """The images that `to_tensors` took apart; None where there were none."""
+    return tensors["images"] if "images" in tensors else Photos.from_state(tensors) if "bytes" in tensors else None

@@ -1,0 +1,256 @@
+"""Photos, as files or in memory, that are decoded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.utils.data
+from torch import Tensor
+
+from podnet.data.decode import decode, reason
+from podnet.errors import DataError
+
+Unreadable = Literal["error", "skip"]
+
+AHEAD = 2  # batches that each decoding process prepares in advance
+
+
+class Sources(Protocol):
+    """Where photos come from: each is a file, or the content of one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Path | bytes: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FileNames:
+    """Files below one folder, their names in one array: a million Python objects would take several times the room."""
+
+    root: Path
+    names: np.ndarray  # uint8: the names, one after the other
+    ends: np.ndarray  # (N,) int64: where each ends
+
+    @classmethod
+    def pack(cls, root: Path, names: Sequence[bytes]) -> FileNames:
+        ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
+        return cls(root, np.frombuffer(b"".join(names), np.uint8), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int, /) -> Path:
+        start = self.ends[index - 1] if index else 0
+        return self.root / os.fsdecode(self.names[start : self.ends[index]].tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class _Selection:
+    """Some of the entries of other sources, which are shared, not copied."""
+
+    parts: tuple[Sources, ...]
+    rows: Tensor  # counted through the parts, one after the other
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int, /) -> Path | bytes:
+        row = int(self.rows[index])
+        for part in self.parts:
+            if row < len(part):
+                return part[row]
+            row -= len(part)
+        raise IndexError(index)
+
+
+class _Work(NamedTuple):
+    """One batch to decode; the seeds are of the random crops."""
+
+    sources: list[Path | bytes]
+    seeds: list[int] | None
+
+
+class _Decoded(NamedTuple):
+    """The readable photos of a batch in their order, (n, size, size, 3) uint8, and why which others are not there."""
+
+    pixels: np.ndarray
+    failures: dict[int, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    """Encoded photos, to be seen by the network as RGB squares of `size` pixels.
+
+    `workers` processes decode them, none: this one; the pixels are the same. `unreadable` tells what becomes of a photo
+    that cannot be decoded: an error, or it is left out.
+    """
+
+    sources: Sources
+    size: int = 224
+    workers: int = 0
+    unreadable: Unreadable = "error"
+    _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise DataError(f"an image size of {self.size} given; it must be at least 1.")
+        if self.workers < 0:
+            raise DataError(f"{self.workers} workers given; give a number of processes, or 0 for none.")
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, indices: Tensor) -> Photos:
+        """Those photos; nothing is decoded."""
+        own = _as_selection(self.sources)
+        return replace(self, sources=_Selection(own.parts, own.rows[indices]))
+
+    def followed_by(self, other: Photos) -> Photos:
+        """These and then the others, with the settings of these."""
+        if self._in_memory and other._in_memory:  # a copy of the references, so that what was not selected is freed
+            return replace(self, sources=(*self._contents(), *other._contents()))
+        first, second = _as_selection(self.sources), _as_selection(other.sources)
+        rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
+        return replace(self, sources=_Selection((*first.parts, *second.parts), rows))
+
+    def batches(self, parts: Sequence[Tensor], draws: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
+
+        With `draws` each photo is cropped at random (8 % to 100 % of its area, aspect 3/4 to 4/3), without it is scaled
+        and its centre cut out. A part of which nothing could be read is passed over.
+        """
+        seeds: Sequence[Tensor | None] = [None] * len(parts)
+        if draws is not None:  # all at once, here: neither processes nor other users of `draws` change the crops
+            sizes = [len(part) for part in parts]
+            seeds = torch.randint(2**62, (sum(sizes),), generator=draws).split(sizes)
+        return self._batches(parts, seeds)
+
+    def _batches(self, parts: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> Iterator[tuple[Tensor, Tensor]]:
+        work = (
+            _Work([self.sources[i] for i in part.tolist()], None if own is None else own.tolist())
+            for part, own in zip(parts, seeds, strict=True)
+        )
+        for part, done in zip(parts, _decode_all(work, self.size, self.workers), strict=True):
+            for position, why in done.failures.items():
+                self._leave_out(int(part[position]), why)
+            readable = [position for position in range(len(part)) if position not in done.failures]
+            if readable:
+                yield part[readable], torch.from_numpy(done.pixels).permute(0, 3, 1, 2)
+
+    def _leave_out(self, index: int, why: str) -> None:
+        source = self.sources[index]
+        name = str(source) if isinstance(source, Path) else f"exemplar {index} in memory"
+        if self.unreadable == "error":
+            raise DataError(
+                f"{name} cannot be read ({why}); mend or remove it, or use --unreadable skip to do without such files."
+            )
+        self._left_out[name] = why
+
+    def unreadable_names(self) -> dict[str, str]:
+        """The photos left out so far, by these and by all selections of the same photos: name and reason."""
+        return dict(self._left_out)
+
+    def kept(self) -> Photos:
+        """The same with the content of the files in memory: they survive the files, and can be saved."""
+        return replace(self, sources=tuple(self._contents()))
+
+    def state(self) -> dict[str, Tensor]:
+        """Kept photos as tensors."""
+        if not self._in_memory:
+            raise ValueError("only photos in memory have a state; use kept().")
+        contents = list(self._contents())
+        return {
+            "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
+            "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64),
+            "size": torch.tensor(self.size),
+        }
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], workers: int = 0, unreadable: Unreadable = "error") -> Photos:
+        """The photos whose `state` this is."""
+        contents = tensors["bytes"].split(tensors["lengths"].tolist())
+        return cls(tuple(part.numpy().tobytes() for part in contents), int(tensors["size"]), workers, unreadable)
+
+    @property
+    def _in_memory(self) -> bool:
+        return all(isinstance(self.sources[i], bytes) for i in range(len(self)))
+
+    def _contents(self) -> Iterator[bytes]:
+        for i in range(len(self)):
+            source = self.sources[i]
+            if isinstance(source, bytes):
+                yield source
+                continue
+            try:
+                yield source.read_bytes()
+            except OSError as error:
+                raise DataError(f"{source} cannot be kept ({error.strerror}); put the file back.") from error
+
+
+def _as_selection(sources: Sources) -> _Selection:
+    if isinstance(sources, _Selection):
+        return sources
+    return _Selection((sources,), torch.arange(len(sources)))
+
+
+class _Decoder(torch.utils.data.Dataset[_Decoded]):
+    """What a worker runs. A batch brings its own sources, so that a process needs none of the dataset."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __getitem__(self, work: _Work) -> _Decoded:
+        pixels = np.empty((len(work.sources), self.size, self.size, 3), np.uint8)
+        failures: dict[int, str] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of odd but readable files; the size is checked in decode
+            for position, source in enumerate(work.sources):
+                seed = None if work.seeds is None else work.seeds[position]
+                try:
+                    pixels[position - len(failures)] = decode(source, self.size, seed)
+                except Exception as error:  # damaged files make Pillow raise almost anything
+                    failures[position] = reason(error)
+        return _Decoded(pixels[: len(pixels) - len(failures)], failures)
+
+
+def _decode_all(work: Iterable[_Work], size: int, workers: int) -> Iterator[_Decoded]:
+    """The batches in order; at most workers x AHEAD of them are under way."""
+    decoder = _Decoder(size)
+    if not workers:
+        yield from map(decoder.__getitem__, work)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about more workers than cores, and about fork: workers touch no thread's lock
+        loader = iter(
+            torch.utils.data.DataLoader(
+                decoder,
+                batch_size=None,  # the work comes in batches
+                sampler=work,
+                num_workers=workers,
+                prefetch_factor=AHEAD,
+                collate_fn=_unchanged,
+                generator=torch.Generator(),  # else it would draw from the global one
+                multiprocessing_context="fork" if sys.platform == "linux" else None,
+            )
+        )
+    while True:
+        try:
+            done = next(loader)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            raise DataError(f"a decoding process failed ({error}); use fewer --workers or free memory.") from error
+        yield done
+
+
+def _unchanged(done: Any) -> Any:
+    """Arrays, not tensors: these would go through shared memory, of which containers have little."""
+    return done

@@ -1,0 +1,93 @@
+"""The commands that look at finished runs: `podnet compare` in the terminal, `podnet report` into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from podnet.errors import PodnetError
+from podnet.report.compare import (
+    comparison_grid,
+    comparison_panel,
+    described,
+    grouped,
+    write_report,
+)
+from podnet.report.grid import rich_table
+from podnet.report.plots import figure_of
+from podnet.report.results import progress
+from podnet.report.tables import accuracy_table, differing_options, settings_table
+from podnet.runs import Run
+
+LABEL_WIDTH, RUN_WIDTH = 12, 20  # columns of the terminal that the first column and a run's accuracies take
+
+
+def report_command(folders: Sequence[str], output: str) -> int:
+    """Write the report of these runs into a folder, and show its table."""
+    console = Console()
+    runs = find_runs(folders, console)
+    groups = grouped(runs)
+    pairs = [(label, run) for label, members in groups.items() for run in members]
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    grid = comparison_grid(groups, "Averages")
+    figures = {"Accuracy on all classes seen": figure_of([comparison_panel(groups, "")])}
+    intro = "All numbers in percent; forgetting is better the lower it is."
+    path = write_report(Path(output), f"Report of {count}", intro, [grid], figures, pairs)
+    console.print(rich_table(grid, console.width))
+    console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def compare_command(folders: Sequence[str]) -> int:
+    """Put runs side by side in the terminal: settings that differ, accuracy after each task, averages."""
+    console = Console()
+    runs = find_runs(folders, console)
+    labels = _labels(runs)
+    configs = [{"folder": str(run.folder), **run.config()} for run in runs]
+    series = [run.results() for run in runs]
+    at_once = max(1, (console.width - LABEL_WIDTH) // RUN_WIDTH)
+    blocks = [slice(start, start + at_once) for start in range(0, len(runs), at_once)]
+    if options := differing_options(configs):
+        for block in blocks:
+            console.print(settings_table(labels[block], configs[block], options), "")
+    for block in blocks:
+        console.print(accuracy_table(labels[block], series[block]), "")
+    console.print(rich_table(comparison_grid(grouped(runs), "averages"), console.width))
+    return 0
+
+
+def find_runs(folders: Sequence[str], console: Console) -> list[Run]:
+    """The runs in these folders, or below them; those below without a finished task are left out with a note."""
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        runs = _runs_of(Path(folder))
+        started = [run for run in runs if run.results()]
+        if not started:
+            raise PodnetError(f"no task is finished in {folder}, so there is nothing to show yet.")
+        for run in runs:
+            if run not in started:
+                note = f"note: {run.folder} has no finished task and is left out."
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
+        found |= {run.folder.resolve(): run for run in started}
+    return list(found.values())
+
+
+def _runs_of(folder: Path) -> list[Run]:
+    if Run(folder).config_file.exists():
+        return [Run(folder)]
+    runs = [Run(path.parent) for path in sorted(folder.rglob("config.yaml"))]
+    if not runs:
+        raise PodnetError(f"{folder} holds no run: there is no config.yaml in it or in a folder below it.")
+    return runs
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """A label a run that tells it from all others, by its folder where nothing else does, and its progress."""
+    named = [label for label, _ in described(runs, repetitions_apart=True)]
+    labels = []
+    for label, run in zip(named, runs, strict=True):
+        folder = str(run.folder) if named.count(label) > 1 else ""
+        labels.append(", ".join(filter(None, [label, folder, progress(len(run.results()), run.config())])))
+    return labels

@@ -1,0 +1,171 @@
+"""Runs beside each other: which belong together, their table, their curves, and a report of it all in a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from podnet.files import write_atomically
+from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown
+from podnet.report.markup import Html, escaped, paragraphs, picture, write_document
+from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of, save_figure
+from podnet.report.results import common_tasks, progress, shown_inferences
+from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
+from podnet.report.tables import summary
+from podnet.runs import Run
+
+REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
+WITHOUT_EFFECT = ("data_path", "device", "threads", "checkpoint_seconds")  # on what is measured
+# What rivals must share to be compared; their own hyper-parameters differ by nature.
+PROTOCOL = ("dataset", "classes", "base", "increment", "memory_per_class", "memory_total", "validation", "mirror")
+MEASURES = {
+    "average incremental accuracy": "average_incremental_accuracy",
+    "last accuracy": "accuracy",
+    "forgetting": "forgetting",
+    "old": "old_accuracy",
+    "new": "new_accuracy",
+}
+
+
+def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tuple[str, Run]]:
+    """Each run with a label of its method and of the options that tell it from the others.
+
+    These are the options of the protocol where any two runs differ, and others where runs of the same method differ.
+    Repetitions (another order or seed) have the same label, unless they are to be told apart.
+    """
+    configs = [run.config() for run in runs]
+    ignored = ("method", *WITHOUT_EFFECT, *(() if repetitions_apart else REPEATED))
+    return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
+
+
+def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> str:
+    method = config.get("method")
+    same_method = [other for other in configs if other.get("method") == method]
+    parts = [str(method)]
+    for option, value in config.items():
+        rivals = configs if option in PROTOCOL else same_method
+        if option not in ignored and any(other.get(option, value) != value for other in rivals):
+            parts.append(_setting(option, value))
+    return ", ".join(parts)
+
+
+def _setting(option: str, value: object) -> str:
+    """An option in words; a class order may be a list of a hundred names and is cut short."""
+    words = shorten(str(value).replace(",", ", "), 24, placeholder="…") if option == "order" else str(value)
+    return f"{option} {words}"
+
+
+def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Label -> the runs that differ only by order and seed."""
+    groups: dict[str, list[Run]] = {}
+    for label, run in described(runs):
+        groups.setdefault(label, []).append(run)
+    return groups
+
+
+def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
+    """A row a group and inference, over the tasks that all runs of the group have."""
+    rows, unfinished = [], []
+    for label, runs in groups.items():
+        series = [run.results() for run in runs]
+        tasks = common_tasks(series)
+        last = tasks[-1] if tasks else ()
+        marked = _marked(label, len(tasks), runs[0])
+        for inference in shown_inferences(series[0]):
+            name = f"{marked} ({inference.upper()})"
+            unfinished += [name] if marked != label else []
+            values = [[line[measure][inference] for line in last] for measure in MEASURES.values()]
+            rows.append((name, tuple(Cell(tuple(v for v in ours if v is not None)) for ours in values)))
+    notes = []
+    if any(len(runs) > 1 for runs in groups.values()):
+        notes.append("Mean ± sample standard deviation over runs that differ only by class order and seed.")
+    if unfinished:
+        notes.append("Rows marked 'n of m tasks' are of the tasks so far and do not compete for the best.")
+    return Grid(
+        title,
+        "method",
+        tuple(MEASURES),
+        tuple(rows),
+        notes=tuple(notes),
+        lowest=("forgetting",),
+        unranked=tuple(unfinished),
+    )
+
+
+def comparison_panel(groups: Mapping[str, Sequence[Run]], title: str) -> Panel:
+    """Accuracy against classes seen. A method has its colour; of several variants of it each has one of its own."""
+    methods = [label.partition(",")[0] for label in groups]
+    names = [method if methods.count(method) == 1 else label for method, label in zip(methods, groups, strict=True)]
+    lines = []
+    for name, (label, runs) in zip(names, groups.items(), strict=True):
+        series = [run.results() for run in runs]
+        marked = _marked(label, len(common_tasks(series)), runs[0])
+        lines += accuracy_lines(marked, colour_of(name, names), series)
+    return accuracy_panel(title, lines)
+
+
+def _marked(label: str, tasks: int, run: Run) -> str:
+    """The label, and how far the run is where it is unfinished."""
+    return ", ".join(filter(None, [label, progress(tasks, run.config())]))
+
+
+def write_report(
+    folder: Path,
+    title: str,
+    intro: str,
+    grids: Sequence[Grid],
+    figures: Mapping[str, Figure],
+    runs: Sequence[tuple[str, Run]],
+    stem: str = "table",
+) -> Path:
+    """Write tables, figures (by caption) and report.html, which holds all of them and every run; its path.
+
+    Files are named after titles and captions, or `stem` where a title has no letters to name a file with.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts: list[str] = [paragraphs(intro)]
+    for name, grid in zip(_file_names([grid.title for grid in grids], stem), grids, strict=True):
+        for ending, render in {"md": markdown, "tex": latex, "csv": csv_text}.items():
+            write_atomically(folder / f"{name}.{ending}", render(grid))
+        parts.append(html(grid))
+    for name, (caption, figure) in zip(_file_names(list(figures), stem), figures.items(), strict=True):
+        png, *_ = save_figure(figure, folder / name)
+        parts.append(picture(png.read_bytes(), caption))
+    parts.append("<h2>Runs</h2>" if runs else "")
+    parts += [_run_details(label, run) for label, run in runs]
+    return write_document(folder / "report.html", title, parts)
+
+
+def _run_details(label: str, run: Run) -> Html:
+    results, config = run.results(), run.config()
+    repetition = ", ".join(_setting(option, config.get(option)) for option in REPEATED)
+    words = " · ".join(filter(None, [repetition, progress(len(results), config), summary(results), str(run.folder)]))
+    parts = [
+        f"<summary><b>{escaped(label)}</b> {escaped(words)}</summary>",
+        "<h3>Accuracy on the classes of each task</h3>",
+        accuracy_matrices(results),
+        "<h3>Final confusion matrix</h3>",
+        confusion_matrices(run),
+        "<h3>Timings</h3>",
+        timings(results),
+        "<h3>Configuration</h3>",
+        configuration(run),
+        "<h3>Environment</h3>",
+        environment(run),
+    ]
+    return Html(f"<details>{''.join(parts)}</details>")
+
+
+def _file_names(titles: Sequence[str], stem: str) -> list[str]:
+    """A name for each title: its letters and digits, numbered where it is taken."""
+    names: list[str] = []
+    for title in titles:
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or stem
+        taken = sum(re.fullmatch(rf"{re.escape(name)}(-\d+)?", other) is not None for other in names)
+        names.append(f"{name}-{taken + 1}" if name in names else name)
+    return names

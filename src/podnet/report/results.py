@@ -1,0 +1,56 @@
+"""Reading the lines of results.jsonl: which inferences and tasks they have, and their numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from statistics import mean, stdev
+from typing import Any
+
+Results = Sequence[dict[str, Any]]  # a line a task
+
+INFERENCES = ("cnn", "nme")
+MISSING = "—"
+# Of the datasets that always have as many; podnet.data knows them too, but imports torch.
+CLASSES = {"digits": 10, "cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
+
+
+def number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """ "mean ± std" with the sample standard deviation (ddof=1); one value stands alone, none is a dash."""
+    if len(values) > 1:
+        return f"{mean(values):.2f} ± {stdev(values):.2f}"
+    return number(values[0] if values else None)
+
+
+def shown_inferences(results: Results) -> list[str]:
+    """The inferences that the method has."""
+    return [name for name in INFERENCES if results[0]["accuracy"][name] is not None]
+
+
+def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
+    """The tasks that all of these runs have, from the first on: for each task the runs' lines.
+
+    They end where the first run ends or where the runs have seen different numbers of classes, so that the averages
+    which a line holds are over the same tasks in all runs.
+    """
+    return list(takewhile(lambda lines: len({line["seen"] for line in lines}) == 1, zip(*series, strict=False)))
+
+
+def expected_tasks(config: Mapping[str, Any]) -> int | None:
+    """How many tasks the run has when it is finished; None where the configuration does not tell."""
+    order, dataset = str(config.get("order")), str(config.get("dataset"))
+    classes = config.get("classes") or (order.count(",") + 1 if "," in order else CLASSES.get(dataset))
+    if not classes or "increment" not in config:
+        return None
+    base = config.get("base") or max(1, classes // 2)
+    return 1 + int((classes - base) // config["increment"])
+
+
+def progress(finished: int, config: Mapping[str, Any]) -> str:
+    """ "3 of 6 tasks" of a run that is not at its end, otherwise nothing."""
+    expected = expected_tasks(config)
+    return f"{finished} of {expected} tasks" if expected and finished < expected else ""
