@@ -11,7 +11,7 @@ from podnet.backbones import BACKBONES
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest
 from podnet.experiment import Experiment
-from podnet.methods import METHODS, ICaRL, Method, configured
+from podnet.methods import METHODS, ICaRL, Method, configured, load_method
 from podnet.tasks import spell_out
 
 
@@ -23,7 +23,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     options = {key: value for key, value in options.items() if value is not None}
     if isinstance(options.get("order"), list):
         options["order"] = ",".join(map(str, options["order"]))
-    method_class = METHODS[_one_of("method", options.pop("method", "podnet"), METHODS)]
+    method = str(options.pop("method", "podnet"))
+    method_class = load_method(method) if ".py:" in method else METHODS[_one_of("method", method, METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
     own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
@@ -37,7 +38,7 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
             own.setdefault("total_classes", classes)
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
-    return Experiment(method=configured(method_class, source.family, own), **given)
+    return Experiment(method=configured(method_class, source.family, own, given["dataset"]), **given)
 
 
 def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, load
+from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.evaluation import evaluate
@@ -19,19 +19,12 @@ from podnet.files import append_line, keep_lines
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
-from podnet.runs import Run
+from podnet.runs import Run, method_name
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.training import Epoch, Iteration
 
 KEPT_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
-CHANGEABLE = (
-    "data_path",
-    "device",
-    "threads",
-    "workers",
-    "checkpoint_seconds",
-)  # options that do not decide the numbers
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Experiment:
 
     def options(self) -> dict[str, Any]:
         """Everything as one flat mapping, in the words of the command line; `podnet.config.resolve` reads it back."""
-        values: dict[str, Any] = {"method": self.method.name}
+        values: dict[str, Any] = {"method": self.method.source or self.method.name}
         values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"}
         values |= asdict(self.method)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
@@ -123,7 +116,7 @@ def folder_name(options: Mapping[str, Any]) -> str:
     """A folder's name that tells a run from others at a glance, from its options."""
     order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
     protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
-    return f"{options['method']}-{options['dataset']}-{protocol}"
+    return f"{method_name(options)}-{options['dataset']}-{protocol}"
 
 
 def choose_device(name: str) -> str:
@@ -202,6 +195,19 @@ def run(
             append_line(record.results_file, result)
             _checkpoint(record, learner, index)
             yield TaskDone(result)
+        if text := _left_out(dataset):
+            yield Notice(text)
+
+
+def _left_out(dataset: Dataset) -> str:
+    """The photos that could not be read and were done without, named and counted."""
+    names: dict[str, str] = {}
+    for images in (dataset.train_images, dataset.test_images):
+        if isinstance(images, Photos):
+            names |= images.unreadable_names()
+    shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
+    more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"{len(names)} photos could not be read and were left out: {shown}{more}" if names else ""
 
 
 def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:

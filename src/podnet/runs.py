@@ -35,6 +35,12 @@ FILES = (
     "curve.svg",
     "confusion.png",
 )
+CHANGEABLE = ("data_path", "device", "threads", "workers", "checkpoint_seconds")  # options that decide no number
+
+
+def method_name(config: Mapping[str, Any]) -> str:
+    """The method of a configuration, short: of a user's FILE.py:CLASS the class."""
+    return str(config.get("method")).rpartition(":")[2]
 
 
 class Run:

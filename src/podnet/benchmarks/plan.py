@@ -14,8 +14,8 @@ from podnet.benchmarks.catalogue import Benchmark, Column, Row
 from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.config import resolve
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import CHANGEABLE, Experiment, folder_name
-from podnet.runs import Run
+from podnet.experiment import Experiment, folder_name
+from podnet.runs import CHANGEABLE, Run
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,21 @@ from podnet.data.cifar import load_cifar100
 from podnet.data.dataset import Dataset
 from podnet.data.digits import load_digits
 from podnet.data.imagenet import load_imagenet
+from podnet.data.photos import Photos
 from podnet.errors import ConfigError
 
-__all__ = ["SOURCES", "Dataset", "Source", "Transform", "from_arrays", "load", "load_cifar100"]
+__all__ = [
+    "PHOTO_OPTIONS",
+    "SOURCES",
+    "Dataset",
+    "Photos",
+    "Source",
+    "Transform",
+    "from_arrays",
+    "load",
+    "load_cifar100",
+    "load_imagenet",
+]
 
 
 @dataclass(frozen=True)

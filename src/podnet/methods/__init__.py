@@ -9,20 +9,34 @@ from typing import Any
 from podnet.methods.base import Method, Phase, Pool
 from podnet.methods.bic import BiC
 from podnet.methods.icarl import ICaRL
+from podnet.methods.own import load_method
 from podnet.methods.podnet import PODNet
 from podnet.methods.replay import Joint, Replay
 from podnet.methods.ucir import UCIR
 
-__all__ = ["METHODS", "UCIR", "BiC", "ICaRL", "Joint", "Method", "PODNet", "Phase", "Pool", "Replay", "configured"]
+__all__ = [
+    "METHODS",
+    "UCIR",
+    "BiC",
+    "ICaRL",
+    "Joint",
+    "Method",
+    "PODNet",
+    "Phase",
+    "Pool",
+    "Replay",
+    "configured",
+    "load_method",
+]
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (PODNet, UCIR, ICaRL, BiC, Replay, Joint)}
 
 
-def configured(method: type[Method], family: str, overrides: Mapping[str, Any]) -> Method:
+def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:
     """The method with its defaults for a family of data ("cifar", "imagenet", "digits"), then the given values."""
     default = {f.name: f.default for f in fields(method)}.get("fidelity", "paper")
     fidelity = overrides.get("fidelity", default)
     values: dict[str, Any] = {}
-    for preset in (family, fidelity, f"{family} {fidelity}"):
+    for preset in (family, fidelity, f"{family} {fidelity}", f"{dataset} {fidelity}"):
         values |= method.presets.get(preset, {})
     return method(**values | dict(overrides))

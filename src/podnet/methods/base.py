@@ -133,6 +133,7 @@ class Method:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    source: ClassVar[str] = ""  # FILE.py:CLASS of a user's own method
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
     keeps_exemplars: ClassVar[bool] = True

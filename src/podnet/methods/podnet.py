@@ -61,6 +61,7 @@ class PODNet(Method):
         "digits": {**DIGITS, "finetune_epochs": 10},
         "released": {"intensity": "scale"},
         "imagenet released": {"lr": 0.05, "batch_size": 64, "weight_decay": 5e-4},
+        "imagenet1000 released": {"weight_decay": 1e-4},
     }
 
     @property

@@ -17,12 +17,14 @@ from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of
 from podnet.report.results import common_tasks, progress, shown_inferences
 from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
 from podnet.report.tables import summary
-from podnet.runs import Run
+from podnet.runs import CHANGEABLE, Run, method_name
 
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
-WITHOUT_EFFECT = ("data_path", "device", "threads", "checkpoint_seconds")  # on what is measured
 # What rivals must share to be compared; their own hyper-parameters differ by nature.
-PROTOCOL = ("dataset", "classes", "base", "increment", "memory_per_class", "memory_total", "validation", "mirror")
+PROTOCOL = (
+    *("dataset", "subset", "image_size", "classes", "images_per_class", "base", "increment"),
+    *("memory_per_class", "memory_total", "validation", "mirror"),
+)
 MEASURES = {
     "average incremental accuracy": "average_incremental_accuracy",
     "last accuracy": "accuracy",
@@ -39,13 +41,13 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
     Repetitions (another order or seed) have the same label, unless they are to be told apart.
     """
     configs = [run.config() for run in runs]
-    ignored = ("method", *WITHOUT_EFFECT, *(() if repetitions_apart else REPEATED))
+    ignored = ("method", *CHANGEABLE, *(() if repetitions_apart else REPEATED))
     return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
 
 
 def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> str:
-    method = config.get("method")
-    same_method = [other for other in configs if other.get("method") == method]
+    method = method_name(config)
+    same_method = [other for other in configs if method_name(other) == method]
     parts = [str(method)]
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from podnet.files import write_atomically
 from podnet.metrics import confusion_matrix
 from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
-from podnet.runs import Run
+from podnet.runs import Run, method_name
 
 # Okabe and Ito's colours, which the colour-blind tell apart; then Tol's, for whatever else is compared.
 COLOURS = {
@@ -151,7 +151,7 @@ def accuracy_panel(title: str, lines: Sequence[Line]) -> Panel:
 def draw_run(run: Run, title: str) -> None:
     """Write curve.png, curve.svg and confusion.png into the run's folder."""
     results = run.results()
-    method = str(run.config()["method"])
+    method = method_name(run.config())
     curve = figure_of([accuracy_panel(title, accuracy_lines(method, colour_of(method), [results]))])
     _save(curve, run.folder / "curve.png")
     _save(curve, run.folder / "curve.svg")

@@ -1,0 +1,47 @@
+"""A method from a file of the user's own: `--method my_method.py:MyMethod`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import is_dataclass
+from pathlib import Path
+
+from podnet.errors import ConfigError, nearest
+from podnet.methods.base import Method
+
+
+def load_method(spec: str) -> type[Method]:
+    """The class that "FILE.py:CLASS" names. The file is run: it is the user's program, not data."""
+    file, _, name = spec.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"method is {spec!r}, but there is no file {path}; give FILE.py:CLASS.")
+    found = vars(_run(path))
+    classes = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, Method)}
+    if name not in classes:
+        own = [key for key, value in classes.items() if value.__module__ == found["__name__"]]
+        known = f"its methods are {', '.join(own)}" if own else "it has no subclass of podnet.methods.Method"
+        raise ConfigError(f"{path} has no method {name!r}; {known}.{nearest(name, own)}")
+    method = classes[name]
+    if "__dataclass_fields__" not in vars(method) or not is_dataclass(method):
+        raise ConfigError(f"{name} of {path} is no dataclass; put @dataclass(frozen=True, kw_only=True) above it.")
+    for attribute in ("name", "summary"):
+        if not isinstance(getattr(method, attribute, None), str):
+            raise ConfigError(f'{name} of {path} lacks {attribute}: give it a line such as {attribute} = "...".')
+    method.source = f"{path}:{name}"
+    return method
+
+
+def _run(path: Path) -> object:
+    module_name = f"podnet_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses look their module up to read annotations
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be used: {type(error).__name__}: {error}.") from error
+    return module
