@@ -429,7 +429,7 @@ DARKEST, BRIGHTEST = [68, 1, 84, 255], [253, 231, 36, 255]  # the ends of viridi
 
 def test_matrices_have_one_pixel_a_cell(tmp_path):
     run = make_run(tmp_path / "a")
-    source = compare.write_report(tmp_path / "out", "t", "", [], {}, [("podnet", run)]).read_text()
+    source = compare.write_report(tmp_path / "out", "t", "", [], [("podnet", run)]).read_text()
     matrices = [pixels(image) for image in Page(source).images if image["class"] == "matrix"]
     accuracies, confusion_cnn, confusion_nme = matrices[0], matrices[2], matrices[3]
     assert accuracies.shape == (3, 3, 4)
@@ -445,7 +445,7 @@ def test_a_report_without_predictions_and_environment_says_so(tmp_path):
     run = make_run(tmp_path / "a")
     (tmp_path / "a" / "environment.json").unlink()
     (tmp_path / "a" / "predictions" / "task-0002.safetensors").write_bytes(b"cut")
-    page = Page(compare.write_report(tmp_path / "out", "t", "", [], {}, [("podnet", run)]).read_text())
+    page = Page(compare.write_report(tmp_path / "out", "t", "", [], [("podnet", run)]).read_text())
     assert "The predictions of this run cannot be read." in page.text
     assert "The environment of this run was not recorded." in page.text
 
@@ -453,7 +453,7 @@ def test_a_report_without_predictions_and_environment_says_so(tmp_path):
 def test_titles_that_name_no_file_or_the_same_file_do_not_overwrite_each_other(tmp_path):
     titles = ["Table 1: a/b", "Table 1, a b", "±", "Table 1 a b"]
     grids = [Grid(title, "m", ("c",), ((str(i), (Cell((float(i),)),)),)) for i, title in enumerate(titles)]
-    compare.write_report(tmp_path, "t", "one\n\ntwo", grids, {}, [], stem="table")
+    compare.write_report(tmp_path, "t", "one\n\ntwo", grids, [])
     names = ["table-1-a-b", "table-1-a-b-2", "table", "table-1-a-b-3"]
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == sorted(f"{name}.csv" for name in names)
     values = [next(csv.DictReader(io.StringIO((tmp_path / f"{name}.csv").read_text())))["mean"] for name in names]

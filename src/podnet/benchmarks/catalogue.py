@@ -196,7 +196,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "curves",
-            "Figure: accuracy after each task on CIFAR-100, 1 and 2 classes a step",
+            "Figure: CIFAR-100, 1 and 2 classes a step",
             METHODS,
             steps(50, 25),
             paper={key: number for key, number in with_std("cifar100").items() if key[1] in ("50 steps", "25 steps")},

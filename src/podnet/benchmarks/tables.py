@@ -115,12 +115,17 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
     ]
 
 
-def panels(benchmark: Benchmark, planned: Sequence[Planned]) -> list[Panel]:
+def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Panel]:
     """The figure of the benchmark: accuracy against classes seen, or average accuracy against its columns."""
+    mark = "" if scale == "full" else f" ({scale})"
     if benchmark.figure == "against":
         lines = [line for row in benchmark.rows for line in _against(benchmark, planned, row)]
-        return [Panel(benchmark.title, benchmark.axis, "average incremental accuracy (%)", tuple(lines))]
-    return [_curves(benchmark, planned, column) for column in benchmark.columns]
+        return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", tuple(lines))]
+    titles = [f"{benchmark.title}, {column.label}{mark}" for column in benchmark.columns]
+    return [
+        Panel(title, "classes seen", "accuracy (%)", _curves(benchmark, planned, column))
+        for title, column in zip(titles, benchmark.columns, strict=True)
+    ]
 
 
 def _against(benchmark: Benchmark, planned: Sequence[Planned], row: Row) -> list[Line]:
@@ -135,7 +140,7 @@ def _against(benchmark: Benchmark, planned: Sequence[Planned], row: Row) -> list
     return [line for line in lines if line.ys]
 
 
-def _curves(benchmark: Benchmark, planned: Sequence[Planned], column: Column) -> Panel:
+def _curves(benchmark: Benchmark, planned: Sequence[Planned], column: Column) -> tuple[Line, ...]:
     lines = []
     for row in benchmark.rows:
         runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
@@ -145,7 +150,7 @@ def _curves(benchmark: Benchmark, planned: Sequence[Planned], column: Column) ->
             label = f"{row.label} ({inference.upper()}): {spread(_values(planned, row, column, inference, average))}"
             seen = tuple(float(line["seen"]) for line in results[0])
             lines.append(Line(label, seen, curves, _colour(benchmark, row), inference == "cnn"))
-    return Panel(f"{benchmark.title}, {column.label}", "classes seen", "accuracy (%)", tuple(lines))
+    return tuple(lines)
 
 
 def _colour(benchmark: Benchmark, row: Row) -> str:

@@ -20,8 +20,8 @@ from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest
-from podnet.report.compare import write_report
-from podnet.report.grid import rich_table
+from podnet.report.compare import Captioned, write_report
+from podnet.report.grid import Grid, rich_table
 from podnet.report.plots import figure_of
 
 
@@ -38,10 +38,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     if known.dry_run:
         return _dry_run(console, runs, known)
     failed = _follow(console, runs, known.jobs, known.resume)
-    for benchmark in benchmarks:
-        _report(console, [benchmark], plans, known.scale, folder / f"{benchmark.name}-{known.scale}")
-    if len(benchmarks) > 1:
-        _report(console, benchmarks, plans, known.scale, folder / f"all-{known.scale}", quiet=True)
+    _report(console, benchmarks, plans, known.scale, folder / f"{known.name}-{known.scale}")
     for sentence in failed:
         console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failed else 0
@@ -132,20 +129,18 @@ def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) 
 
 
 def _report(
-    console: Console,
-    benchmarks: Sequence[Benchmark],
-    plans: Mapping[str, Sequence[Planned]],
-    scale: str,
-    folder: Path,
-    quiet: bool = False,
+    console: Console, benchmarks: Sequence[Benchmark], plans: Mapping[str, Sequence[Planned]], scale: str, folder: Path
 ) -> None:
-    """Tables, figures and the page of some benchmarks."""
-    tables = [grid for b in benchmarks for grid in grids(b, scale, plans[b.name])]
-    figures = {b.title: figure_of(panels(b, plans[b.name])) for b in benchmarks}
-    finished = {run.record.folder: run for b in benchmarks for run in plans[b.name] if run.finished()}
+    """Print the tables; write tables, figures and the page that holds them all."""
+    contents: list[Grid | Captioned] = []
+    for benchmark in benchmarks:
+        planned = plans[benchmark.name]
+        for grid in grids(benchmark, scale, planned):
+            console.print(rich_table(grid, console.width))
+            contents.append(grid)
+        contents.append(Captioned(f"{benchmark.title}, figure", figure_of(panels(benchmark, scale, planned))))
+    runs = {run.record.folder: run for benchmark in benchmarks for run in plans[benchmark.name] if run.finished()}
     title = benchmarks[0].title if len(benchmarks) == 1 else "Every table and figure of the paper"
-    runs = [(run.label, run.record) for run in finished.values()]
-    page = write_report(folder, title, f"PODNet (Douillard et al., ECCV 2020) at scale {scale}.", tables, figures, runs)
-    for grid in tables if not quiet else ():
-        console.print(rich_table(grid))
+    intro = f"PODNet (Douillard et al., ECCV 2020) at scale {scale}."
+    page = write_report(folder, title, intro, contents, [(run.label, run.record) for run in runs.values()])
     console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)

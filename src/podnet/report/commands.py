@@ -9,6 +9,7 @@ from rich.console import Console
 
 from podnet.errors import PodnetError
 from podnet.report.compare import (
+    Captioned,
     comparison_grid,
     comparison_panel,
     described,
@@ -32,9 +33,9 @@ def report_command(folders: Sequence[str], output: str) -> int:
     pairs = [(label, run) for label, members in groups.items() for run in members]
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     grid = comparison_grid(groups, "Averages")
-    figures = {"Accuracy on all classes seen": figure_of([comparison_panel(groups, "")])}
+    curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
     intro = "All numbers in percent; forgetting is better the lower it is."
-    path = write_report(Path(output), f"Report of {count}", intro, [grid], figures, pairs)
+    path = write_report(Path(output), f"Report of {count}", intro, [grid, curves], pairs)
     console.print(rich_table(grid, console.width))
     console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -116,28 +116,34 @@ def _marked(label: str, tasks: int, run: Run) -> str:
     return ", ".join(filter(None, [label, progress(tasks, run.config())]))
 
 
+class Captioned(NamedTuple):
+    """A figure and what it shows."""
+
+    title: str
+    figure: Figure
+
+
 def write_report(
     folder: Path,
     title: str,
     intro: str,
-    grids: Sequence[Grid],
-    figures: Mapping[str, Figure],
+    contents: Sequence[Grid | Captioned],
     runs: Sequence[tuple[str, Run]],
-    stem: str = "table",
 ) -> Path:
-    """Write tables, figures (by caption) and report.html, which holds all of them and every run; its path.
+    """Write tables, figures and report.html, which holds all of them in this order and every run; its path.
 
-    Files are named after titles and captions, or `stem` where a title has no letters to name a file with.
+    Files are named after titles and captions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts: list[str] = [paragraphs(intro)]
-    for name, grid in zip(_file_names([grid.title for grid in grids], stem), grids, strict=True):
+    for name, content in zip(_file_names([content.title for content in contents]), contents, strict=True):
+        if isinstance(content, Captioned):
+            png, *_ = save_figure(content.figure, folder / name)
+            parts.append(picture(png.read_bytes(), content.title))
+            continue
         for ending, render in {"md": markdown, "tex": latex, "csv": csv_text}.items():
-            write_atomically(folder / f"{name}.{ending}", render(grid))
-        parts.append(html(grid))
-    for name, (caption, figure) in zip(_file_names(list(figures), stem), figures.items(), strict=True):
-        png, *_ = save_figure(figure, folder / name)
-        parts.append(picture(png.read_bytes(), caption))
+            write_atomically(folder / f"{name}.{ending}", render(content))
+        parts.append(html(content))
     parts.append("<h2>Runs</h2>" if runs else "")
     parts += [_run_details(label, run) for label, run in runs]
     return write_document(folder / "report.html", title, parts)
@@ -163,11 +169,11 @@ def _run_details(label: str, run: Run) -> Html:
     return Html(f"<details>{''.join(parts)}</details>")
 
 
-def _file_names(titles: Sequence[str], stem: str) -> list[str]:
-    """A name for each title: its letters and digits, numbered where it is taken."""
+def _file_names(titles: Sequence[str]) -> list[str]:
+    """A name for each title: its letters and digits, or "table" where it has none, numbered where it is taken."""
     names: list[str] = []
     for title in titles:
-        name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or stem
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or "table"
         taken = sum(re.fullmatch(rf"{re.escape(name)}(-\d+)?", other) is not None for other in names)
         names.append(f"{name}-{taken + 1}" if name in names else name)
     return names

@@ -121,6 +121,9 @@ def figure_of(panels: Sequence[Panel]) -> Figure:
 def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
     """Write it as PNG, SVG and PDF; the three paths."""
     paths = [path_without_ending.with_name(f"{path_without_ending.name}.{ending}") for ending in UNDATED]
+    with rc_context(LOOK):
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # placing everything takes longest; it is done once for all three
     for path in paths:
         _save(figure, path)
     return paths

@@ -1,0 +1,305 @@
+"""`podnet reproduce`: every table and figure of the paper, complete, run once however often it is started."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+
+import pytest
+from PIL import Image
+
+from podnet.benchmarks.catalogue import BENCHMARKS
+from podnet.benchmarks.plan import narrowed, plan
+from podnet.benchmarks.runner import carry_out
+from podnet.benchmarks.tables import grids, newest, oldest
+from podnet.cli import main
+from podnet.errors import ConfigError
+from podnet.experiment import run
+from podnet.runs import Run
+from podnet.storage import load_tensors
+
+PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
+COMMAND = [sys.executable, "-m", "podnet", "reproduce"]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """The folder of `podnet reproduce all --scale smoke`."""
+    folder = tmp_path_factory.mktemp("all")
+    assert main(["reproduce", "all", "--scale", "smoke", "--jobs", "2", "--output", str(folder)]) == 0
+    return folder
+
+
+def lines(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def table_of(folder, name):
+    """The CSV of a benchmark's first table."""
+    stem = re.sub(r"[^a-z0-9]+", "-", BENCHMARKS[name].title.lower())[:60].strip("-")
+    return lines(folder / "all-smoke" / f"{stem}.csv")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_cell_of_every_table_is_filled(everything, name):
+    table = table_of(everything, name)
+    assert len(table) >= len(BENCHMARKS[name].rows) * len(BENCHMARKS[name].columns)
+    for line in table:
+        assert line["count"] == "1", line
+        assert 0 <= float(line["mean"]) <= 100
+
+
+def test_tables_and_figures_come_in_every_format(everything):
+    files = list((everything / "all-smoke").iterdir())
+    count = {ending: sum(path.suffix == ending for path in files) for ending in {path.suffix for path in files}}
+    tables, figures = len(BENCHMARKS) + 1, len(BENCHMARKS)  # two tables of the balance
+    assert count == {
+        ".md": tables,
+        ".tex": tables,
+        ".csv": tables,
+        ".png": figures,
+        ".svg": figures,
+        ".pdf": figures,
+    } | {".html": 1}
+    for path in files:
+        if path.suffix == ".png":
+            assert min(Image.open(path).size) > 300
+
+
+def test_the_page_of_all_names_every_table(everything):
+    page = (everything / "all-smoke" / "report.html").read_text()
+    assert all(benchmark.title in page for benchmark in BENCHMARKS.values())
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+
+
+def numbers_of(value):
+    """The numbers of a JSON value, wherever they stand."""
+    if isinstance(value, dict):
+        return [n for v in value.values() for n in numbers_of(v)]
+    if isinstance(value, list):
+        return [n for v in value for n in numbers_of(v)]
+    return [value] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("cifar100", PAPER["cifar100"]["rows"]),
+        ("imagenet100", PAPER["imagenet100"]["rows"]),
+        ("imagenet1000", PAPER["imagenet1000"]["rows"]),
+        ("ablation-components", PAPER["ablation_components"]["rows"]),
+        ("ablation-distillation", PAPER["ablation_distillation"]["with_pod_flat"]),
+        ("ablation-distillation-without-flat", PAPER["ablation_distillation"]["without_pod_flat"]),
+        ("memory", PAPER["memory_per_class"]["rows"]),
+        ("memory-total", PAPER["memory_total_2000"]["rows"]),
+        ("initial-task", PAPER["initial_task_size"]["rows"]),
+        ("proxies", {k: v for k, v in PAPER["proxies_per_class"].items() if k != "protocol"}),
+    ],
+)
+def test_the_paper_stands_in_the_table_with_all_its_numbers(everything, name, table):
+    table_printed = table_of(everything, name)
+    printed = [float(line[kind]) for line in table_printed for kind in ("paper", "paper_std") if line[kind]]
+    assert sorted(printed) == sorted(numbers_of(table))
+
+
+def test_some_numbers_stand_where_the_paper_has_them(everything):
+    def paper(name, row, column):
+        cells = {(line["row"], line["column"]): line["paper"] for line in table_of(everything, name)}
+        return float(cells[row, column])
+
+    assert paper("cifar100", "UCIR (CNN)", "25 steps") == 57.57
+    assert paper("cifar100", "iCaRL (NME)", "50 steps") == 44.2
+    assert paper("imagenet1000", "PODNet (CNN)", "5 steps") == 66.95
+    assert paper("ablation-components", "Cosine + POD-spatial", "CNN") == 57.27
+    assert paper("ablation-components", "LSC-CE + POD-flat + POD-spatial", "NME") == 59.86
+    assert paper("ablation-distillation", "POD-gap", "NME") == 58.80
+    assert paper("memory", "BiC (CNN)", "200") == 67.47
+    assert paper("initial-task", "PODNet (NME)", "30") == 55.30
+    assert paper("proxies", "PODNet (CNN)", "8") == 57.95
+
+
+def test_a_table_at_another_scale_says_so(everything):
+    text = (everything / "all-smoke" / "table-1-cifar-100.md").read_text()
+    assert "paper, full" in text
+    assert "ours, smoke" in text
+    assert "do not compare" in text
+
+
+def test_what_is_done_is_not_run_again(everything, capsys):
+    before = {path: path.stat().st_mtime_ns for path in everything.rglob("results.jsonl")}
+    assert main(["reproduce", "memory", "--scale", "smoke", "--output", str(everything)]) == 0
+    assert "started" not in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in everything.rglob("results.jsonl")}
+
+
+def planned(name, folder, scale="smoke", **options):
+    return plan(BENCHMARKS[name], scale, folder, common={"threads": 1}, **options)
+
+
+def measured(record):
+    """Results without the times they took."""
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in record.results()]
+
+
+def weights(record):
+    tensors, _ = load_tensors(record.checkpoint_files()[0])
+    return {name: value.tolist() for name, value in tensors.items()}
+
+
+@pytest.mark.parametrize("name", ["podnet", "ucir", "bic", "icarl"])
+def test_starting_from_a_shared_first_task_changes_nothing(name, tmp_path):
+    runs = {r.row.options["method"]: r for r in planned("cifar100", tmp_path) if r.column.label == "25 steps"}
+    shared = runs[name]
+    other = Run(tmp_path / "alone")
+    for _ in run(shared.experiment, other):
+        pass
+    for _ in run(shared.first_task.experiment, shared.first_task.record):
+        pass
+    for _ in run(shared.experiment, shared.record, "resume", shared.first_task.record):
+        pass
+    assert measured(shared.record) == measured(other)
+    assert weights(shared.record) == weights(other)
+
+
+def test_rows_that_differ_only_later_share_their_first_task(tmp_path):
+    distillations = planned("ablation-distillation", tmp_path)
+    assert len({r.record.folder for r in distillations}) == 9
+    assert len({r.first_task.record.folder for r in distillations}) == 1
+    components = planned("ablation-components", tmp_path)
+    assert len({r.first_task.record.folder for r in components}) == 3  # cosine, LSC-CE, LSC
+
+
+def test_two_commands_at_once_run_everything_once(tmp_path):
+    arguments = [*COMMAND, "proxies", "--scale", "smoke", "--output", str(tmp_path)]
+    both = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    started = [process.communicate()[0].count("started") for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum(started) == 12  # six numbers of proxies, and six first tasks
+    for record in planned("proxies", tmp_path):
+        entries = json.loads((record.record.folder / "environment.json").read_text())
+        assert len(entries) == 2  # of its first task and its own: nobody resumed it
+        assert len(record.record.results()) == record.tasks
+
+
+def test_a_killed_command_goes_on_to_the_same_numbers(tmp_path):
+    arguments = [*COMMAND, "balance", "--only", "POD-flat,POD-spatial", "--scale", "smoke", "--output"]
+    process = subprocess.Popen([*arguments, str(tmp_path / "killed")], stdout=subprocess.PIPE)
+    steps = [r for r in planned("balance", tmp_path / "killed") if r.row.label == "POD-flat"]
+    deadline = time.monotonic() + 120
+    while not steps[0].record.results() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    for name in ("killed", "whole"):
+        subprocess.run([*arguments, str(tmp_path / name)], check=True, stdout=subprocess.PIPE)
+    for killed, whole in zip(
+        planned("balance", tmp_path / "killed"), planned("balance", tmp_path / "whole"), strict=True
+    ):
+        assert measured(killed.record) == measured(whole.record)
+
+
+def test_a_failed_run_is_named_and_the_others_go_on(tmp_path):
+    runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
+    runs[0].options["lr"] = 1e30
+    outcomes = {(o.planned.column.label, o.status): o.message for o in carry_out(runs, jobs=1) if o is not None}
+    assert "diverged" in outcomes["1", "failed"]
+    assert ("2", "done") in outcomes
+
+
+def test_oldest_and_newest_classes_by_hand():
+    results = [
+        {"accuracy_per_task": {"cnn": [90.0]}, "new_accuracy": {"cnn": 90.0}},
+        {"accuracy_per_task": {"cnn": [80.0, 70.0]}, "new_accuracy": {"cnn": 70.0}},
+        {"accuracy_per_task": {"cnn": [60.0, 50.0, 30.0]}, "new_accuracy": {"cnn": 30.0}},
+    ]
+    assert oldest(results, "cnn") == 60.0
+    assert newest(results, "cnn") == 50.0
+
+
+def test_full_scale_is_the_papers_protocol(tmp_path):
+    runs = planned("cifar100", tmp_path, scale="full")
+    protocols = {(r.column.label, r.tasks - 1, r.options["base"], r.options["increment"]) for r in runs}
+    assert protocols == {
+        ("50 steps", 50, 50, 1),
+        ("25 steps", 25, 50, 2),
+        ("10 steps", 10, 50, 5),
+        ("5 steps", 5, 50, 10),
+    }
+    assert {(r.order, r.options["seed"]) for r in runs} == {("paper:0", 1), ("paper:1", 2), ("paper:2", 3)}
+    podnet = next(r.experiment for r in runs if r.row.label == "PODNet")
+    assert (podnet.method.epochs, podnet.method.lambda_c, podnet.memory_per_class) == (160, 3.0, 20)
+    totals = {r.options["memory_total"] for r in planned("memory-total", tmp_path, scale="full")}
+    assert totals == {2000}
+    bases = {(r.options["base"], r.tasks - 1) for r in planned("initial-task", tmp_path, scale="full")}
+    assert bases == {(10, 90), (20, 80), (30, 70), (40, 60), (50, 50)}
+
+
+def test_rows_and_columns_can_be_chosen(tmp_path):
+    chosen = narrowed(BENCHMARKS["memory"], ["podnet", "UCIR"], ["5", "200"])
+    assert [row.label for row in chosen.rows] == ["UCIR", "PODNet"]
+    [grid] = grids(chosen, "full", plan(chosen, "full", tmp_path))
+    assert grid.columns == ("5", "200")
+    assert [label for label, _ in grid.rows] == ["UCIR (NME)", "UCIR (CNN)", "PODNet (NME)", "PODNet (CNN)"]
+    with pytest.raises(ConfigError, match="Did you mean 'PODNet'"):
+        narrowed(BENCHMARKS["memory"], ["PODNot"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cifar10"], "Did you mean 'cifar100'"),
+        ([], "--list"),
+        (["cifar100", "--scale", "small"], "needs --data-path"),
+        (["cifar100", "--scale", "smoke", "--jobs", "0"], "at least 1"),
+        (["cifar100", "--scale", "smoke", "--orders", "0"], "at least 1"),
+        (["cifar100", "--scale", "smoke", "--columns", "7"], "no column '7'"),
+        (["cifar100", "--oders", "2"], "Did you mean '--orders'"),
+        (["cifar100", "--scale", "tiny"], "invalid choice"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(arguments, words, capsys, tmp_path):
+    assert main(["reproduce", *arguments, *(["--output", str(tmp_path / "out")] if arguments else [])]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, capsys):
+    arguments = ["proxies", "--scale", "small", "--orders", "2", "--dry-run", "--output", str(tmp_path / "out")]
+    assert main(["reproduce", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "12 runs" in printed
+    assert "proxies 10" in " ".join(printed.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_names_everything(capsys):
+    assert main(["reproduce", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name[:20] in printed for name in [*BENCHMARKS, "all"])
+
+
+def test_worker_processes_end_with_their_command(tmp_path):
+    arguments = [*COMMAND, "proxies", "--scale", "smoke", "--output", str(tmp_path)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()  # a run has started
+    workers = children(process.pid)
+    assert workers
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
