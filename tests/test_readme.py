@@ -20,18 +20,10 @@ def test_the_learner_example_of_the_readme_runs(capsys):
     assert "tensor(" in capsys.readouterr().out
 
 
-def test_the_method_of_the_architecture_page_learns():
-    from podnet import Learner, class_incremental
-    from podnet.data import load
-
-    (example,) = python_blocks("docs/architecture.md")
-    names = {}
-    exec(compile(example, "architecture.md", "exec"), names)
-    digits = load("digits", None)
-    learner = Learner(names["LwFWithMemory"](epochs=1), 1, digits.transform)
-    for task in class_incremental(digits, range(4), base=3, increment=1):
-        records = [record for record in learner.learn(task) if hasattr(record, "losses")]
-    assert set(records[-1].losses) == {"ce", "distillation"}
+@pytest.mark.parametrize(("block", "file"), [(0, "my_method.py"), (1, "my_distillation.py")])
+def test_the_page_on_methods_of_ones_own_shows_the_examples_as_they_are(block, file):
+    text = (ROOT / "examples" / file).read_text()
+    assert text[text.index("from dataclasses") :] == python_blocks("docs/extend.md")[block]
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])

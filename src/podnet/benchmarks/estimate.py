@@ -13,7 +13,7 @@ from podnet.data import SOURCES, Transform
 from podnet.experiment import choose_device
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
-from podnet.methods import METHODS, Method
+from podnet.methods import Method, Replay
 from podnet.tasks import Task
 from podnet.training import Iteration
 
@@ -21,23 +21,23 @@ SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each fam
 ITERATIONS = 3
 
 
-def seconds(planned: Planned) -> float:
-    """Training time of a run; what else there is takes little beside it."""
+def seconds(planned: Planned, beyond_first: bool = False) -> float:
+    """Training time of a run, or of what follows its first task; what else there is takes little beside it."""
     experiment = planned.experiment
     method = experiment.method
     side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
-    kind = METHODS[method.name](backbone=method.backbone, batch_size=method.batch_size)
+    kind = Replay(backbone=method.backbone, batch_size=method.batch_size)  # losses cost little beside the network
     step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
     memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
     total, old = 0.0, 0
     for task in range(planned.tasks):
         new = int(planned.options["base" if task == 0 else "increment"])
         kept = memory.quota(old + new)
-        for number, phase in enumerate(method.phases(old, new)):
+        for number, phase in enumerate([] if beyond_first and task == 0 else method.phases(old, new)):
             if number == 0:
                 total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
             else:  # on a balanced set, training the classifier alone
-                total += phase.epochs * (old + new) * kept * forward
+                total += phase.epochs * (old + new) * (method.reserved(kept) or kept) * forward
         old += new
     return total
 

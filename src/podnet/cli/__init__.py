@@ -43,11 +43,9 @@ def _dispatch(arguments: list[str]) -> int:
 
         return reproduce_command(known)
     if known.command in ("report", "compare"):
-        from podnet.report import commands as reports
+        from podnet.report.commands import compare_command, report_command
 
-        if known.command == "report":
-            return reports.report_command(known.runs, known.output)
-        return reports.compare_command(known.runs)
+        return report_command(known.runs, known.output) if known.command == "report" else compare_command(known.runs)
     from podnet.cli.listing import datasets_command, methods_command
 
     return methods_command(known.name) if known.command == "methods" else datasets_command()

@@ -81,22 +81,26 @@ def _words(given: str | None) -> list[str]:
 
 
 def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
+    """The runs, what tells them apart, and how long they would take; first tasks that several share come first."""
+    firsts = {run.first_task.record.folder: run.first_task for run in runs if not run.record.exists()}
+    shared = set.intersection(*(set(run.options.items()) for run in runs))
+    hidden = {"order", "seed", "device", "threads", "data_path", "method", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
-    for run in runs:
-        left = 0.0 if run.finished() else seconds(run)
+    for run in [*firsts.values(), *runs]:
+        left = 0.0 if run.finished() else seconds(run, beyond_first=run.tasks > 1)
         total += left
-        done = len(run.record.results())
-        table.add_row(run.label, _settings(run), str(run.tasks), str(done), _duration(left))
+        own = {} if run.tasks == 1 else {key: value for key, value in run.options.items() if key not in hidden}
+        words = ", ".join(f"{key} {value}" for key, value in own.items())
+        table.add_row(run.label, words, str(run.tasks), str(len(run.record.results())), _duration(left))
     console.print(table)
-    console.print(f"{len(runs)} runs, {_duration(total / known.jobs)} with --jobs {known.jobs} on this machine.")
+    everywhere = ", ".join(
+        f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value
+    )
+    console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
+    jobs = f"with --jobs {known.jobs} on this machine as busy as it is now"
+    console.print(f"{len(runs)} runs, about {_duration(total / known.jobs)} {jobs}.", highlight=False)
     return 0
-
-
-def _settings(run: Planned) -> str:
-    """What tells the run from the method's defaults."""
-    hidden = {"dataset", "order", "seed", "device", "threads", "data_path", "fidelity"}
-    return ", ".join(f"{key} {value}" for key, value in run.options.items() if key not in hidden)
 
 
 def _duration(seconds: float) -> str:

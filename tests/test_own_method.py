@@ -1,0 +1,78 @@
+"""A method from the user's own file: the examples run, show up in a report, and mistakes get a sentence."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from podnet.cli import main
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--threads", "1"]
+OWN = {"LwF": f"{EXAMPLES}/my_method.py:LwF", "AttentionPODNet": f"{EXAMPLES}/my_distillation.py:AttentionPODNet"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    for name, method in OWN.items():
+        assert main(["run", "--method", method, "--output", str(folder / name), *QUICK]) == 0
+    return folder
+
+
+def test_two_methods_of_ones_own_stand_on_one_curve(runs, tmp_path, capsys):
+    assert main(["report", str(runs), "--output", str(tmp_path)]) == 0
+    rows = {line["row"] for line in csv.DictReader((tmp_path / "averages.csv").read_text().splitlines())}
+    assert rows == {"LwF (CNN)", "LwF (NME)", "AttentionPODNet (CNN)", "AttentionPODNet (NME)"}
+    assert (tmp_path / "accuracy-on-all-classes-seen.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_runs_stand_side_by_side_in_the_terminal(runs, capsys):
+    assert main(["compare", *(str(runs / name) for name in OWN)]) == 0
+    printed = capsys.readouterr().out
+    assert "LwF" in printed
+    assert "temperature" in printed
+
+
+def test_a_field_of_the_method_is_an_option_and_is_recorded(capsys):
+    assert main(["run", "--method", OWN["LwF"], "--weight", "2.5", "--print-config"]) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert (config["weight"], config["epochs"], config["method"]) == (2.5, 20, OWN["LwF"])
+
+
+def test_a_run_with_ones_own_method_resumes(runs, capsys):
+    assert main(["run", "--resume", str(runs / "LwF")]) == 0
+    assert "average incremental accuracy" in capsys.readouterr().out
+
+
+GOOD = """
+from dataclasses import dataclass
+from podnet.methods import Method
+@dataclass(frozen=True, kw_only=True)
+class Mine(Method):
+    name = "mine"
+    summary = "nothing"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        (None, "Mine", "there is no file"),
+        ("import nothing_of_that_name", "Mine", "nothing_of_that_name"),
+        ("def broken(:", "Mine", "SyntaxError"),
+        (GOOD, "Mind", "Did you mean 'Mine'"),
+        ("Mine = 3", "Mine", "no subclass of podnet.methods.Method"),
+        (GOOD.replace("@dataclass(frozen=True, kw_only=True)\n", ""), "Mine", "is no dataclass"),
+        (GOOD.replace('    summary = "nothing"', ""), "Mine", "lacks summary"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    assert main(["run", "--method", f"{tmp_path}/mine.py:{name}", "--output", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
