@@ -1,0 +1,139 @@
+"""Whole runs on a folder of photos: resumed, decoded by other processes, with photos missing, damaged or deleted."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from podnet.cli import main
+from podnet.config import resolve
+from podnet.data import Photos
+from podnet.errors import DataError
+from podnet.experiment import Notice, run
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.runs import Run
+from podnet.storage import load_tensors
+from podnet.training import Epoch
+
+COLOURS = {"n01": (200, 40, 40), "n02": (40, 200, 40), "n03": (40, 40, 200), "n04": (200, 200, 40)}
+OPTIONS = {
+    "dataset": "imagenet",
+    "order": "natural",
+    "base": 2,
+    "epochs": 2,
+    "finetune_epochs": 1,
+    "batch_size": 8,
+    "memory_per_class": 3,
+    "image_size": 32,
+    "backbone": "resnet32",
+    "threads": 1,
+    "workers": 0,
+    "checkpoint_seconds": 0,
+}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Four classes of noise in a colour of their own, 12 photos to train on and 4 to test with."""
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 12), ("val", 4)):
+        for synset, colour in COLOURS.items():
+            folder = tmp_path / "photos" / part / synset
+            folder.mkdir(parents=True)
+            for i in range(count):
+                noise = generator.integers(-40, 40, (40 + i, 48, 3))
+                Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(folder / f"{i}.JPEG")
+    return tmp_path / "photos"
+
+
+def experiment(photos, **changes):
+    return resolve(OPTIONS | {"data_path": str(photos)} | changes)
+
+
+def finish(records):
+    for _ in records:
+        pass
+
+
+def outcome(record):
+    tensors, _ = load_tensors(record.checkpoint_files()[0])
+    lines = [{key: value for key, value in line.items() if key != "seconds"} for line in record.results()]
+    return lines, {name: value.tolist() for name, value in tensors.items()}
+
+
+def test_a_run_on_photos_resumes_to_the_same_weights(photos, tmp_path):
+    finish(run(experiment(photos), Run(tmp_path / "whole")))
+    cut = Run(tmp_path / "cut")
+    for stop in range(1, 6):  # each time one epoch further
+        epochs = 0
+        for event in run(experiment(photos), cut, "resume"):
+            epochs += isinstance(event, Epoch)
+            if epochs == 2 and stop < 5:
+                break
+    assert outcome(cut) == outcome(Run(tmp_path / "whole"))
+
+
+def test_the_number_of_decoding_processes_changes_nothing(photos, tmp_path):
+    for workers in (0, 2):
+        finish(run(experiment(photos, workers=workers), Run(tmp_path / str(workers))))
+    assert outcome(Run(tmp_path / "0")) == outcome(Run(tmp_path / "2"))
+
+
+def test_exemplars_outlive_their_files(photos):
+    chosen = experiment(photos)
+    dataset = chosen.load_dataset()
+    learner = chosen.learner(dataset)
+    tasks = chosen.tasks(dataset)
+    finish(learner.learn(tasks[0]))
+    for synset in ("n01", "n02"):
+        shutil.rmtree(photos / "train" / synset)
+    tensors, meta = learner.state()
+    again = Learner(chosen.method, 3, dataset.transform, ExemplarMemory(3))
+    again.restore(tensors, meta)
+    finish(again.learn(tasks[1]))
+    assert isinstance(again.memory.images, Photos)
+    assert again.memory.targets is not None
+    assert again.memory.targets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_damaged_photo_is_an_error_or_is_left_out_by_name(photos, tmp_path):
+    damaged = photos / "train" / "n03" / "5.JPEG"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"5\.JPEG"):
+        finish(run(experiment(photos), Run(tmp_path / "strict")))
+    record = Run(tmp_path / "lenient")
+    notices = [e.text for e in run(experiment(photos, unreadable="skip"), record) if isinstance(e, Notice)]
+    assert len(notices) == 1
+    assert notices[0].startswith("1 photos could not be read")
+    assert str(damaged) in notices[0]
+    assert [line["memory"] for line in record.results()] == [6, 9, 12]
+
+
+@pytest.mark.parametrize("method", ["ucir", "icarl", "bic", "replay", "joint"])
+def test_every_method_learns_from_photos(photos, tmp_path, method):
+    own = {key: value for key, value in OPTIONS.items() if key != "finetune_epochs" or method == "ucir"}
+    own |= {"bias_epochs": 2} if method == "bic" else {}
+    record = Run(tmp_path / "run")
+    finish(run(resolve(own | {"data_path": str(photos), "method": method, "epochs": 1}), record))
+    assert [line["seen"] for line in record.results()] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dataset", "digits", "--image-size", "32"], "takes no --image-size"),
+        (["--dataset", "imagenet1000", "--subset", "ucir"], "takes no --subset"),
+        (["--dataset", "imagenet100"], "first 100 classes"),
+        (["--dataset", "imagenet", "--unreadable", "perhaps"], "error, skip"),
+        (["--dataset", "imagenet", "--image-size", "0"], "at least 1"),
+        (["--dataset", "imagenet", "--images-per-class", "2"], "has only 2 training images"),
+        (["--dataset", "imagenet", "--images-per-class", "0"], "images_per_class is 0"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(arguments, words, photos, tmp_path, capsys):
+    path = [] if "digits" in arguments else ["--data-path", str(photos)]
+    assert main(["run", "--output", str(tmp_path / "run"), *path, *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
