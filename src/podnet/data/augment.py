@@ -37,6 +37,18 @@ class Transform:
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone."""
+        cropped = self._crop(images, generator) if self.pad else self._mirror(images, generator)
+        return self.normalise(self._change_intensity(cropped, generator))
+
+    def _mirror(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Half of the images mirrored: what is left to do for photos, which come cropped."""
+        if not self.flip:
+            return images
+        mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+        return torch.where(mirrored.to(images.device), images.flip(3), images)
+
+    def _crop(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """A random window of each padded image, half of them mirrored."""
         count, _, height, width = images.shape
         top, left = torch.randint(0, 2 * self.pad + 1, (2, count, 1), generator=generator)
         rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W) in the padded image
@@ -45,8 +57,7 @@ class Transform:
         padded = F.pad(images, (self.pad,) * 4)
         image = torch.arange(count, device=images.device)[:, None, None]
         rows, columns = rows.to(images.device), columns.to(images.device)
-        cropped = padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-        return self.normalise(self._change_intensity(cropped, generator))
+        return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
     def _change_intensity(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if self.intensity == "none":
