@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from podnet.benchmarks.paper import PAPER, Number, Numbers, by_inference, plain, with_std
 
@@ -28,7 +28,6 @@ class Column:
     memory_per_class: int | None = None  # None: 20, or what memory_total leaves
     memory_total: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameters that vary along the columns
-    x: float | None = None  # where to draw it, when the figure is against the columns
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Benchmark:
     dataset: str = "cifar100"
     paper: Numbers = field(default_factory=dict)
     inferences_across: bool = False  # NME and CNN side by side in a row, as in the ablations
-    figure: Literal["curves", "against"] = "curves"  # accuracy against classes seen, or against the columns
-    axis: str = ""  # what the columns are, when the figure is against them
+    against: str = ""  # the option that varies along the columns, to draw the figure against; else classes seen
+    axis: str = ""  # that option in words
     balance: bool = False  # accuracy on the oldest and the newest classes in place of the average incremental accuracy
 
 
@@ -164,9 +163,9 @@ BENCHMARKS: dict[str, Benchmark] = {
             "memory",
             "Table 4: exemplars a class",
             METHODS,
-            tuple(Column(f"{m}", steps=50, memory_per_class=m, x=m) for m in MEMORIES),
+            tuple(Column(f"{m}", steps=50, memory_per_class=m) for m in MEMORIES),
             paper=plain("memory_per_class", map(str, MEMORIES)),
-            figure="against",
+            against="memory_per_class",
             axis="exemplars a class",
         ),
         Benchmark(
@@ -180,18 +179,18 @@ BENCHMARKS: dict[str, Benchmark] = {
             "initial-task",
             "Table 5b: size of the initial task, then one class a step",
             METHODS,
-            tuple(Column(f"{base}", base=base, x=base) for base in BASES),
+            tuple(Column(f"{base}", base=base) for base in BASES),
             paper=plain("initial_task_size", map(str, BASES)),
-            figure="against",
+            against="base",
             axis="classes of the initial task",
         ),
         Benchmark(
             "proxies",
             "Supplementary: proxies a class",
             (Row("PODNet", {"method": "podnet"}, ("cnn",)),),
-            tuple(Column(f"{k}", steps=50, options={"proxies": k}, x=k) for k in PROXIES),
+            tuple(Column(f"{k}", steps=50, options={"proxies": k}) for k in PROXIES),
             paper={("PODNet", f"{k}"): Number(PAPER["proxies_per_class"][str(k)]) for k in PROXIES},
-            figure="against",
+            against="proxies",
             axis="proxies a class",
         ),
         Benchmark(

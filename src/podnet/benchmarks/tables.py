@@ -46,17 +46,24 @@ def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[
     if benchmark.inferences_across:
         columns = tuple((name.upper(), benchmark.columns[0], name) for name in ("nme", "cnn"))
         rows = [(row.label, [_cell(benchmark, planned, row, *column) for column in columns]) for row in benchmark.rows]
-        return [_grid(benchmark, scale, benchmark.title, tuple(label for label, _, _ in columns), rows)]
+        return [_grid(benchmark, scale, planned, benchmark.title, tuple(label for label, _, _ in columns), rows)]
     rows = []
     for row in benchmark.rows:
         for inference in row.inferences:
             cells = [_cell(benchmark, planned, row, column.label, column, inference) for column in benchmark.columns]
             rows.append((f"{row.label} ({inference.upper()})", cells))
-    return [_grid(benchmark, scale, benchmark.title, tuple(column.label for column in benchmark.columns), rows)]
+    return [
+        _grid(benchmark, scale, planned, benchmark.title, tuple(column.label for column in benchmark.columns), rows)
+    ]
 
 
 def _grid(
-    benchmark: Benchmark, scale: str, title: str, columns: tuple[str, ...], rows: list[tuple[str, list[Cell]]]
+    benchmark: Benchmark,
+    scale: str,
+    planned: Sequence[Planned],
+    title: str,
+    columns: tuple[str, ...],
+    rows: list[tuple[str, list[Cell]]],
 ) -> Grid:
     return Grid(
         title=title,
@@ -65,8 +72,14 @@ def _grid(
         rows=tuple((label, tuple(cells)) for label, cells in rows),
         ours="ours" if scale == "full" else f"ours, {scale}",
         paper="paper" if scale == "full" else "paper, full",
-        notes=(in_words(benchmark, scale),),
+        notes=(in_words(benchmark, scale), *_fidelity(planned)),
     )
+
+
+def _fidelity(planned: Sequence[Planned]) -> list[str]:
+    """Of PODNet, where it is not the default."""
+    given = {run.options.get("fidelity", "paper") for run in planned} - {"paper"}
+    return [f"PODNet in the {fidelity} fidelity." for fidelity in given]
 
 
 def _cell(
@@ -110,50 +123,59 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
             changes.append((label, [Cell(ours, paper) for ours, paper in zip(differences, numbers, strict=True)]))
     change = f"{benchmark.title}: points gained on POD-flat alone"
     return [
-        _grid(benchmark, scale, benchmark.title, titles, absolute),
-        _grid(benchmark, scale, change, titles, changes),
+        _grid(benchmark, scale, planned, benchmark.title, titles, absolute),
+        _grid(benchmark, scale, planned, change, titles, changes),
     ]
 
 
 def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Panel]:
-    """The figure of the benchmark: accuracy against classes seen, or average accuracy against its columns."""
+    """The figure of the benchmark: accuracy against classes seen, or average accuracy against what its columns vary."""
     mark = "" if scale == "full" else f" ({scale})"
-    if benchmark.figure == "against":
-        lines = [line for row in benchmark.rows for line in _against(benchmark, planned, row)]
-        return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", tuple(lines))]
-    titles = [f"{benchmark.title}, {column.label}{mark}" for column in benchmark.columns]
+    done = [run for run in planned if run.finished()]
+    if benchmark.against:
+        lines = [_against(benchmark, done, row, inference) for row in benchmark.rows for inference in row.inferences]
+        shown = tuple(line for line in lines if line.ys)
+        return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", shown)]
+    kinds: list[tuple[str, Column, tuple[str, ...]]]
+    if benchmark.inferences_across:  # many rows: a panel for each inference
+        kinds = [(name.upper(), benchmark.columns[0], (name,)) for name in ("nme", "cnn")]
+    else:
+        kinds = [(column.label, column, ("nme", "cnn")) for column in benchmark.columns]
     return [
-        Panel(title, "classes seen", "accuracy (%)", _curves(benchmark, planned, column))
-        for title, column in zip(titles, benchmark.columns, strict=True)
+        Panel(
+            f"{benchmark.title}, {name}{mark}", "classes seen", "accuracy (%)", _curves(benchmark, done, column, shown)
+        )
+        for name, column, shown in kinds
     ]
 
 
-def _against(benchmark: Benchmark, planned: Sequence[Planned], row: Row) -> list[Line]:
-    lines = []
-    for inference in row.inferences:
-        points = [(c.x or 0.0, _values(planned, row, c, inference, average)) for c in benchmark.columns]
-        points = [(x, values) for x, values in points if values]
-        orders = min((len(values) for _, values in points), default=0)
-        series = tuple(tuple(values[i] for _, values in points) for i in range(orders))
-        label = f"{row.label} ({inference.upper()})"
-        lines.append(Line(label, tuple(x for x, _ in points), series, _colour(benchmark, row), inference == "cnn"))
-    return [line for line in lines if line.ys]
+def _against(benchmark: Benchmark, done: Sequence[Planned], row: Row, inference: str) -> Line:
+    points = {}
+    for column in benchmark.columns:
+        if runs := [run for run in done if run.row == row and run.column == column]:
+            points[float(runs[0].options[benchmark.against])] = _values(runs, row, column, inference, average)
+    orders = min(map(len, points.values()), default=0)
+    series = tuple(tuple(values[i] for values in points.values()) for i in range(orders))
+    label = f"{row.label} ({inference.upper()})"
+    return Line(label, tuple(points), series, _colour(benchmark, row), inference == "cnn")
 
 
-def _curves(benchmark: Benchmark, planned: Sequence[Planned], column: Column) -> tuple[Line, ...]:
+def _curves(
+    benchmark: Benchmark, done: Sequence[Planned], column: Column, inferences: Sequence[str]
+) -> tuple[Line, ...]:
     lines = []
     for row in benchmark.rows:
-        runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
-        for inference in row.inferences if runs else ():
-            results = [run.record.results() for run in runs]
+        results = [run.record.results() for run in done if run.row == row and run.column == column]
+        for inference in [i for i in row.inferences if i in inferences] if results else ():
             curves = tuple(tuple(line["accuracy"][inference] for line in result) for result in results)
-            label = f"{row.label} ({inference.upper()}): {spread(_values(planned, row, column, inference, average))}"
+            averages = spread(_values(done, row, column, inference, average))
             seen = tuple(float(line["seen"]) for line in results[0])
+            label = f"{row.label} ({inference.upper()}): {averages}"
             lines.append(Line(label, seen, curves, _colour(benchmark, row), inference == "cnn"))
     return tuple(lines)
 
 
 def _colour(benchmark: Benchmark, row: Row) -> str:
-    """A method's own colour; one of their own for the variants of a single method."""
-    methods = {r.options["method"] for r in benchmark.rows}
-    return colour_of(row.options["method"] if len(methods) > 1 else row.label, [r.label for r in benchmark.rows])
+    """A method's own colour; one of their own for the variants of a method."""
+    plain = row.options.keys() == {"method"} and not benchmark.inferences_across
+    return colour_of(row.options["method"] if plain else row.label, [r.label for r in benchmark.rows])

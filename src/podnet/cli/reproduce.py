@@ -38,7 +38,8 @@ def reproduce_command(known: argparse.Namespace) -> int:
     if known.dry_run:
         return _dry_run(console, runs, known)
     failed = _follow(console, runs, known.jobs, known.resume)
-    _report(console, benchmarks, plans, known.scale, folder / f"{known.name}-{known.scale}")
+    name = f"{known.name}-{known.scale}" + ("-released" if known.fidelity == "released" else "")
+    _report(console, benchmarks, plans, known.scale, folder / name)
     for sentence in failed:
         console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failed else 0

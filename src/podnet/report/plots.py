@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 from zlib import crc32
 
@@ -69,6 +70,7 @@ LOOK: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+TITLE_WIDTH = 46  # letters of a line above a panel
 LEGEND_DROP = 0.42  # inches from the axes, past their ticks and label
 MANY_POINTS = 20  # from here on a line goes without markers
 
@@ -198,7 +200,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         if len(line.ys) > 1:
             deviation = np.std(line.ys, axis=0, ddof=1)
             axes.fill_between(line.x, mean - deviation, mean + deviation, color=line.colour, alpha=0.15, linewidth=0)
-    axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+    axes.set(title=fill(panel.title, TITLE_WIDTH), xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if panel.lines:
         below = axes.transAxes + ScaledTranslation(0, -LEGEND_DROP, axes.figure.dpi_scale_trans)
