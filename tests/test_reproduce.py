@@ -24,7 +24,7 @@ from podnet.runs import Run
 from podnet.storage import load_tensors
 
 PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
-COMMAND = [sys.executable, "-m", "podnet", "reproduce"]
+COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then each run has one thread
 
 
 @pytest.fixture(scope="module")
