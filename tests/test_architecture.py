@@ -11,7 +11,7 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
-    ["errors", "fidelity", "metrics", "herding", "randomness"],
+    ["errors", "fidelity", "metrics", "herding", "randomness", "processes"],
     ["files"],
     ["losses", "backbones", "classifiers", "data"],
     ["network", "tasks", "memory", "nme", "storage", "environment", "runs"],

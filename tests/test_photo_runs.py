@@ -1,6 +1,9 @@
 """Whole runs on a folder of photos: resumed, decoded by other processes, with photos missing, damaged or deleted."""
 
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from PIL import Image
 from podnet.cli import main
 from podnet.config import resolve
 from podnet.data import Photos
-from podnet.errors import DataError
+from podnet.errors import BusyError, DataError
 from podnet.experiment import Notice, run
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
@@ -106,9 +109,38 @@ def test_a_damaged_photo_is_an_error_or_is_left_out_by_name(photos, tmp_path):
     record = Run(tmp_path / "lenient")
     notices = [e.text for e in run(experiment(photos, unreadable="skip"), record) if isinstance(e, Notice)]
     assert len(notices) == 1
-    assert notices[0].startswith("1 photos could not be read")
+    assert "cannot be read: 1 photo:" in notices[0]
     assert str(damaged) in notices[0]
     assert [line["memory"] for line in record.results()] == [6, 9, 12]
+
+
+def test_a_class_of_which_nothing_can_be_read_is_named(photos, tmp_path):
+    for part, name in (("train", "n03"), ("val", "n04")):
+        for photo in (photos / part / name).iterdir():
+            photo.write_bytes(b"no photo")
+        with pytest.raises(DataError, match=rf"no photo of class '{name}'|none of"):
+            finish(run(experiment(photos, unreadable="skip"), Run(tmp_path / part)))
+        shutil.copytree(photos / "train" / "n01", photos / part / name, dirs_exist_ok=True)
+
+
+def test_a_killed_run_leaves_no_process_that_keeps_its_lock(photos, tmp_path):
+    record = Run(tmp_path / "run")
+    chosen = OPTIONS | {"workers": 2, "epochs": 200, "data_path": photos, "output": record.folder}
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
+    process = subprocess.Popen([sys.executable, "-m", "podnet", "run", *options], stdout=subprocess.DEVNULL)
+    while not record.epochs():
+        time.sleep(0.1)
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            with record.locked():
+                return
+        except BusyError:
+            time.sleep(0.2)
+    pytest.fail("a decoding process still holds the lock")
 
 
 @pytest.mark.parametrize("method", ["ucir", "icarl", "bic", "replay", "joint"])
@@ -126,7 +158,7 @@ def test_every_method_learns_from_photos(photos, tmp_path, method):
         (["--dataset", "digits", "--image-size", "32"], "takes no --image-size"),
         (["--dataset", "imagenet1000", "--subset", "ucir"], "takes no --subset"),
         (["--dataset", "imagenet100"], "first 100 classes"),
-        (["--dataset", "imagenet", "--unreadable", "perhaps"], "error, skip"),
+        (["--dataset", "imagenet", "--unreadable", "perhaps"], "error or skip"),
         (["--dataset", "imagenet", "--image-size", "0"], "at least 1"),
         (["--dataset", "imagenet", "--images-per-class", "2"], "has only 2 training images"),
         (["--dataset", "imagenet", "--images-per-class", "0"], "images_per_class is 0"),

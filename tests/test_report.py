@@ -15,14 +15,13 @@ from matplotlib.image import imread
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from podnet.data import SOURCES
 from podnet.errors import PodnetError
 from podnet.report import compare
 from podnet.report.commands import compare_command, report_command
-from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_table
+from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
 from podnet.report.page import write_page
 from podnet.report.plots import COLOURS, FURTHER_COLOURS, Line, Panel, colour_of, draw_run, figure_of, save_figure
-from podnet.report.results import CLASSES, expected_tasks, spread
+from podnet.report.results import spread
 from podnet.runs import Run
 
 CONFIG = {
@@ -62,7 +61,12 @@ def make_run(folder, tasks=3, offset=0.0, nme=True, environment=None, **changes)
             "old_accuracy": [None, 80.0, 65.0][task],
             "new_accuracy": [90.0, 70.0, 50.0][task],
         }
-        line = {"task": task, "seen": 2 + task, "new_classes": ["a<b", "c"] if task == 0 else [f"new{task}"]}
+        line = {
+            "task": task,
+            "tasks": 3,
+            "seen": 2 + task,
+            "new_classes": ["a<b", "c"] if task == 0 else [f"new{task}"],
+        }
         line |= {m: {"cnn": v, "nme": None if v is None or not nme else v + 1} for m, v in values.items()}
         line["accuracy_per_task"] = {"cnn": MATRIX[task], "nme": MATRIX[task] if nme else None}
         line |= {"memory": 20 * (2 + task), "seconds": {"train": 3.0, "evaluate": 1.0}}
@@ -115,10 +119,10 @@ def pixels(image):
     return np.round(255 * imread(io.BytesIO(base64.b64decode(data)))).astype(int)
 
 
-def printed(table, width=100):
-    """What a terminal of this width shows of a table, without colours."""
+def printed(*tables, width=100):
+    """What a terminal of this width shows of tables, without colours."""
     console = Console(width=width, file=io.StringIO())
-    console.print(table)
+    console.print(*tables)
     return console.file.getvalue()
 
 
@@ -209,7 +213,7 @@ def test_html_shows_the_same_numbers_escaped():
 
 
 def test_terminal_table_shows_every_number():
-    text = printed(rich_table(GRID))
+    text = printed(*rich_tables(GRID))
     for label, *numbers in SHOWN:
         line = next(line for line in text.splitlines() if line.startswith(label))
         assert re.split(r" {2,}", line.strip()) == [label, *numbers]
@@ -221,7 +225,7 @@ def test_the_papers_table_fits_the_terminal(width):
     cell = Cell((60.11, 61.22, 59.33), 57.98, 0.46)  # mean 60.22, std 0.95
     names = ("PODNet (CNN)", "PODNet (NME)", "UCIR (CNN)", "UCIR (NME)", "iCaRL", "BiC")
     grid = Grid("t", "method", ("50 steps", "25 steps", "10 steps", "5 steps"), tuple((n, (cell,) * 4) for n in names))
-    lines = printed(rich_table(grid, width), width).splitlines()
+    lines = printed(*rich_tables(grid, width), width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
     means = [line for line in lines if "57.98" in line]
@@ -230,12 +234,22 @@ def test_the_papers_table_fits_the_terminal(width):
     assert [re.findall(r"± ([\d.]+)", line) for line in deviations] == [["0.46", "0.95"] * 4] * 6
 
 
+def test_a_table_of_many_columns_is_shared_out_and_no_number_is_cut():
+    columns = tuple(str(k) for k in range(1, 13))
+    grid = Grid("t", "proxies", columns, (("PODNet (CNN)", tuple(Cell((50.0 + k,), 60.0 + k) for k in range(12))),))
+    text = printed(*rich_tables(grid, 80), width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    shown = [float(n) for n in re.findall(r"\d\d\.\d\d", text)]
+    assert sorted(shown) == sorted([50.0 + k for k in range(12)] + [60.0 + k for k in range(12)])
+
+
 def test_without_paper_numbers_there_are_no_paper_columns():
     grid = Grid("t", "method", ("a", "b"), (("x", (Cell((1.0,)), Cell((2.0,)))),))
     assert Page(html(grid)).rows == [["method", "a", "b"], ["x", "1.00", "2.00"]]
     assert "| method | a | b |" in markdown(grid)
     assert r"\begin{tabular}{lrr}" in latex(grid)
-    assert "paper" not in printed(rich_table(grid)) + markdown(grid) + latex(grid) + html(grid)
+    assert "paper" not in printed(*rich_tables(grid)) + markdown(grid) + latex(grid) + html(grid)
 
 
 def test_the_best_is_the_lowest_where_told_and_ties_and_bystanders_are_respected():
@@ -332,27 +346,27 @@ def test_labels_name_only_what_differs(tmp_path):
     assert compare.described(runs)[0][0] == "podnet, increment 1, lambda_c 3.0"
 
 
-def test_a_group_is_compared_over_the_tasks_all_its_runs_have(tmp_path):
+def test_an_unfinished_run_stands_beside_the_finished_ones_of_its_kind(tmp_path):
     make_run(tmp_path / "a")
-    make_run(tmp_path / "b", tasks=2, offset=2.0, seed=2)
-    groups = compare.grouped([Run(tmp_path / "a"), Run(tmp_path / "b")])
+    make_run(tmp_path / "b", offset=2.0, seed=2)
+    make_run(tmp_path / "c", tasks=2, seed=3)
+    groups = compare.grouped([Run(tmp_path / name) for name in "abc"])
     grid = compare.comparison_grid(groups, "t")
     rows = dict(grid.rows)
-    assert list(rows) == ["podnet, 2 of 3 tasks (CNN)", "podnet, 2 of 3 tasks (NME)"]
-    # after two tasks: (90 + 77) / 2 = 83.5
-    assert [cell.ours for cell in rows["podnet, 2 of 3 tasks (CNN)"]] == [
-        (83.5, 85.5),
-        (77.0, 79.0),
-        (10.0, 10.0),
-        (80.0, 80.0),
-        (70.0, 70.0),
+    assert list(rows) == [
+        "podnet (CNN)",
+        "podnet (NME)",
+        "podnet, 2 of 3 tasks (CNN)",
+        "podnet, 2 of 3 tasks (NME)",
     ]
-    cnn, nme = compare.comparison_panel(groups, "t").lines
-    assert cnn.x == (2, 3)
-    assert cnn.ys == ((90.0, 77.0), (92.0, 79.0))
-    assert nme.ys == ((91.0, 78.0), (93.0, 80.0))
-    assert cnn.label == "podnet, 2 of 3 tasks (CNN): 84.50 ± 1.41"
-    assert (cnn.colour, cnn.dashed, nme.dashed) == (COLOURS["podnet"], True, False)
+    # after two tasks: (90 + 77) / 2 = 83.5
+    assert [cell.ours for cell in rows["podnet, 2 of 3 tasks (CNN)"]] == [(83.5,), (77.0,), (10.0,), (80.0,), (70.0,)]
+    assert len(rows["podnet (CNN)"][0].ours) == 2
+    assert grid.unranked == ("podnet, 2 of 3 tasks (CNN)", "podnet, 2 of 3 tasks (NME)")
+    finished, _, unfinished, _ = compare.comparison_panel(groups, "t").lines
+    assert (finished.x, unfinished.x) == ((2, 3, 4), (2, 3))
+    assert unfinished.ys == ((90.0, 77.0),)
+    assert unfinished.label == "podnet, 2 of 3 tasks (CNN): 83.50"
 
 
 def test_runs_of_a_group_that_saw_other_numbers_of_classes_share_no_task(tmp_path):
@@ -377,14 +391,6 @@ def test_variants_of_a_method_have_different_colours(tmp_path):
     colours = [line.colour for line in compare.comparison_panel(compare.grouped(runs), "t").lines]
     assert len(set(colours)) == 4
     assert colours[-1] == COLOURS["ucir"]
-
-
-def test_expected_tasks_where_the_configuration_tells():
-    assert expected_tasks(CONFIG) == 3
-    assert expected_tasks({"dataset": "cifar100", "base": 50, "increment": 10, "order": "paper:0"}) == 6
-    assert expected_tasks({"dataset": "npz", "base": None, "increment": 1, "order": "a,b,c,d"}) == 3
-    assert expected_tasks({"dataset": "npz", "base": 5, "increment": 1, "order": "natural"}) is None
-    assert {name: source.classes for name, source in SOURCES.items() if source.classes} == CLASSES
 
 
 def test_the_report_of_a_folder_of_runs(tmp_path, capsys):

@@ -24,6 +24,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if isinstance(options.get("order"), list):
         options["order"] = ",".join(map(str, options["order"]))
     method = str(options.pop("method", "podnet"))
+    if method.endswith(".py"):
+        raise ConfigError(f"method is {method!r}; name a class in that file: {method}:CLASS.")
     method_class = load_method(method) if ".py:" in method else METHODS[_one_of("method", method, METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
@@ -62,7 +64,7 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     known = {f.name for f in fields(cls)}
     for key in values:
         if key not in known:
-            hint = nearest(key, known | _experiment_options())
+            hint = nearest(key, known | _experiment_options() | {"method"})
             if key == "fidelity":
                 hint = " Only podnet has two fidelities."
             name = getattr(cls, "name", "an experiment")
@@ -107,7 +109,8 @@ def _as_type(value: Any, kind: Any) -> Any:
 
 def _words(hint: Any) -> str:
     if get_origin(hint) is Literal:
-        return ", ".join(map(str, get_args(hint)))
+        *first, last = map(str, get_args(hint))
+        return f"{', '.join(first)} or {last}"
     if get_origin(hint) is tuple:
         return "numbers separated by commas"
     if len(choices := _choices(hint)) > 1:

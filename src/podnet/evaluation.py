@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from podnet import metrics
+from podnet.data.images import require_every_class
 from podnet.learner import Learner
 from podnet.tasks import Task
 
@@ -33,6 +34,7 @@ def evaluate(
     `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the tasks before.
     """
     scores = learner.predict(task.test_images)
+    require_every_class(task.test_targets, scores.indices, learner.class_names)
     tested = task.test_targets[scores.indices]
     targets = tested.numpy()
     task_of_class = np.repeat(np.arange(len(sizes)), sizes).tolist()

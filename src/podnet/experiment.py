@@ -183,7 +183,7 @@ def run(
             record.clear()
             record.write_config(experiment.options())
             if first_task is not None:
-                record.begin_as(first_task)
+                record.begin_as(first_task, len(tasks))
             first, _ = _restore(record, learner)
         if first < len(tasks):
             record.write_environment(describe_environment())
@@ -207,7 +207,8 @@ def _left_out(dataset: Dataset) -> str:
             names |= images.unreadable_names()
     shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
     more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
-    return f"{len(names)} photos could not be read and were left out: {shown}{more}" if names else ""
+    count = "1 photo" if len(names) == 1 else f"{len(names)} photos"
+    return f"left out, because they cannot be read: {count}: {shown}{more}" if names else ""
 
 
 def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:
@@ -230,6 +231,7 @@ def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...])
     save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})
     return {
         "task": task.index,
+        "tasks": len(sizes),
         "seen": task.seen,
         "new_classes": list(task.class_names),
         **measured,

@@ -15,7 +15,16 @@ from torch import Tensor
 
 from podnet.backbones import BACKBONES
 from podnet.data.augment import Transform
-from podnet.data.images import Images, feed, from_tensors, join, self_contained, to_tensors
+from podnet.data.images import (
+    Images,
+    feed,
+    from_tensors,
+    join,
+    require_every_class,
+    self_contained,
+    to_tensors,
+)
+from podnet.errors import DataError
 from podnet.herding import herd
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method, Pool
@@ -130,6 +139,7 @@ class Learner:
     def _begin(self, task: Task, distils: bool) -> None:
         self.seconds = {}
         with self._timed("grow"):
+            self.class_names += task.class_names
             self.previous = copy.deepcopy(self.network) if task.old and distils else None
             with self._seeded("grow", task.index):
                 self.method.grow(
@@ -139,7 +149,6 @@ class Learner:
                     derive(self.seed, "imprint", task.index),
                 )
             self._place(self.network)
-            self.class_names += task.class_names
             self.progress = Progress()
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
@@ -154,6 +163,7 @@ class Learner:
     def _herd(self, task: Task, quota: int) -> Tensor:
         """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
         indices, features, _ = self._forward(task.train_images)
+        require_every_class(task.train_targets, indices, self.class_names)
         features, targets = F.normalize(features).cpu(), task.train_targets[indices]
         reserved = self.method.reserved(quota)
         chosen = []
@@ -183,6 +193,7 @@ class Learner:
     def _features(self, images: Images, targets: Tensor, mirror: bool = False) -> tuple[Tensor, Tensor]:
         """Embeddings of the images, or of their mirror images, and the targets, on the device."""
         indices, features, _ = self._forward(images, mirror)
+        require_every_class(targets, indices, self.class_names)
         return features, targets[indices.to(targets.device)].to(self.device)
 
     @torch.no_grad()
@@ -196,6 +207,8 @@ class Learner:
             indices.append(part)
             features.append(outputs.embedding)
             logits.append(outputs.logits)
+        if not indices:
+            raise DataError(f"none of {len(images)} photos could be read; mend them, or leave their class out.")
         return torch.cat(indices), torch.cat(features), torch.cat(logits)
 
     def _place(self, network: Network) -> Network:

@@ -35,7 +35,8 @@ FILES = (
     "curve.svg",
     "confusion.png",
 )
-CHANGEABLE = ("data_path", "device", "threads", "workers", "checkpoint_seconds")  # options that decide no number
+CHANGEABLE = ("data_path", "device", "threads", "workers", "unreadable", "checkpoint_seconds")  # decide no number
+FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
 
 def method_name(config: Mapping[str, Any]) -> str:
@@ -106,11 +107,13 @@ class Run:
         """Newest first."""
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
-    def begin_as(self, other: Run) -> None:
-        """Take over what another run has done, its checkpoint last: without one there is nothing to go on from."""
-        for name in ("results.jsonl", "epochs.jsonl", "environment.json"):
+    def begin_as(self, other: Run, tasks: int) -> None:
+        """Take over the first of `tasks` tasks from a run of it alone; the checkpoint comes last and makes it count."""
+        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.results()]
+        write_atomically(self.results_file, "".join(lines))
+        for name in ("epochs.jsonl", "environment.json"):
             write_atomically(self.folder / name, (other.folder / name).read_bytes())
-        for path in (*sorted(other.predictions.glob("*.safetensors")), other.checkpoint_files()[0]):
+        for path in (*sorted(other.predictions.glob("*.safetensors")), other.checkpoints / FIRST_TASK_DONE):
             write_atomically(self.folder / path.relative_to(other.folder), path.read_bytes())
 
     def clear(self) -> None:

@@ -15,7 +15,7 @@ from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.config import resolve
 from podnet.errors import ConfigError, nearest
 from podnet.experiment import Experiment, folder_name
-from podnet.runs import CHANGEABLE, Run
+from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class Planned:
         return 1 + int(classes - base) // int(increment)
 
     def finished(self) -> bool:
-        return len(self.record.results()) == self.tasks
+        """Whether all is there: of a run of the first task also the checkpoint that others begin from."""
+        usable = self.tasks > 1 or (self.record.checkpoints / FIRST_TASK_DONE).exists()
+        return usable and self.record.config_file.exists() and len(self.record.results()) == self.tasks
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:
@@ -95,7 +97,8 @@ def class_orders(setting: Setting, wanted: str | None) -> list[tuple[str, int]]:
         names = [name.strip() for name in wanted.split(",")]
     if not names:
         raise ConfigError(f"orders is {wanted!r}; give how many, at least 1, or their names.")
-    return [(name, known.index(name) + 1 if name in known[1:] else i + 1) for i, name in enumerate(names)]
+    fixed = {name: seed for seed, name in enumerate(known, start=1) if name != "random"}
+    return [(name, fixed.get(name, i + 1)) for i, name in enumerate(names)]
 
 
 def plan(

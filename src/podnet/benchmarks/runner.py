@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import Literal
 
 from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
+from podnet.processes import end_with
 
 LOOK_AGAIN = 1.0  # seconds between two looks at the runs of other processes
 
@@ -37,28 +38,35 @@ def carry_out(planned: Sequence[Planned], jobs: int, resume: bool = True) -> Ite
     if not waiting:
         return
     active: dict[Future[str], Planned] = {}
-    failed: set[Path] = set()
+    failed: dict[Path, str] = {}  # why, of each folder
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
-        while waiting or active:
-            ready = [run for run in waiting if not resume or _is_ready(run, failed)]
-            for run in ready[: jobs - len(active)]:
-                waiting.remove(run)
-                if _is_taken(run):
-                    waiting.append(run)
-                elif not (resume and run.finished()):
-                    active[pool.submit(_perform, run, resume)] = run
-                    yield Outcome(run, "started")
-            for future in wait(active, LOOK_AGAIN, FIRST_COMPLETED).done:
-                outcome = _outcome(run := active.pop(future), future)
-                if outcome.status == "elsewhere":
-                    waiting.append(run)
-                elif outcome.status == "failed":
-                    failed.add(run.record.folder)
-                yield outcome
-            if not active:
-                time.sleep(LOOK_AGAIN)
-            yield None
+    with ProcessPoolExecutor(jobs, context, initializer=_prepare, initargs=(os.getpid(),)) as pool:
+        try:
+            while waiting or active:
+                ready = [run for run in waiting if not resume or _is_ready(run, failed)]
+                for run in ready[: jobs - len(active)]:
+                    waiting.remove(run)
+                    if why := failed.get(run.first_task.record.folder):
+                        yield Outcome(run, "failed", why)
+                    elif _is_taken(run):
+                        waiting.append(run)
+                    elif not (resume and run.finished()):
+                        active[pool.submit(_perform, run, resume)] = run
+                        yield Outcome(run, "started")
+                if not active:
+                    time.sleep(LOOK_AGAIN)
+                for future in wait(active, LOOK_AGAIN, FIRST_COMPLETED).done:
+                    outcome = _outcome(run := active.pop(future), future)
+                    if outcome.status == "elsewhere":
+                        waiting.append(run)
+                    elif outcome.status == "failed":
+                        failed[run.record.folder] = outcome.message
+                    yield outcome
+                yield None
+        except BaseException:  # Ctrl-C too: what runs was written down and can be resumed
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
 
 
 def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
@@ -72,7 +80,7 @@ def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
     return list(runs.values())
 
 
-def _is_ready(run: Planned, failed: set[Path]) -> bool:
+def _is_ready(run: Planned, failed: Mapping[Path, str]) -> bool:
     first = run.first_task
     return run.tasks == 1 or run.record.exists() or first.finished() or first.record.folder in failed
 
@@ -112,12 +120,7 @@ def _perform(planned: Planned, resume: bool) -> str:
     return summary(planned.record.results())
 
 
-def _end_with(parent: int) -> None:
-    """A worker stops when the process that started it is gone, however that ended; what it wrote can be resumed."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(LOOK_AGAIN)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _prepare(parent: int) -> None:
+    """Of a worker process: Ctrl-C is for the parent, which stops its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(parent)

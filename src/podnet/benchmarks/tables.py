@@ -95,13 +95,19 @@ def _paper(benchmark: Benchmark, row: Row, inference: str, column: str) -> Numbe
     return named or benchmark.paper.get((row.label, column))
 
 
+def _by_order(
+    planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
+) -> dict[tuple[str, int], float]:
+    """Of each finished run of the cell, by its class order and seed."""
+    runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
+    values = {(run.order, run.options["seed"]): measure(run.record.results(), inference) for run in runs}
+    return {order: value for order, value in values.items() if value is not None}
+
+
 def _values(
     planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
 ) -> tuple[float, ...]:
-    """Of each finished run of the cell, in the order of the class orders."""
-    runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
-    values = [measure(run.record.results(), inference) for run in runs]
-    return tuple(value for value in values if value is not None)
+    return tuple(_by_order(planned, row, column, inference, measure).values())
 
 
 def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
@@ -110,15 +116,18 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
     kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in ("cnn", "nme")]
     titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
     values = {
-        row.label: [_values(planned, row, column, inference, measure) for _, measure, inference in kinds]
+        row.label: [_by_order(planned, row, column, inference, measure) for _, measure, inference in kinds]
         for row in benchmark.rows
     }
-    absolute = [(label, [Cell(ours) for ours in cells]) for label, cells in values.items()]
-    flat = values.get("POD-flat", [()] * len(kinds))
+    absolute = [(label, [Cell(tuple(ours.values())) for ours in cells]) for label, cells in values.items()]
+    flat = values.get("POD-flat", [{}] * len(kinds))
     changes = []
     for label, cells in values.items():
         if (label, "oldest") in BALANCE_IN_THE_PAPER:
-            differences = [tuple(a - b for a, b in zip(*pair, strict=False)) for pair in zip(cells, flat, strict=True)]
+            differences = [
+                tuple(ours[order] - before[order] for order in ours if order in before)
+                for ours, before in zip(cells, flat, strict=True)
+            ]
             numbers = [BALANCE_IN_THE_PAPER[label, name] for name, _, _ in kinds]
             changes.append((label, [Cell(ours, paper) for ours, paper in zip(differences, numbers, strict=True)]))
     change = f"{benchmark.title}: points gained on POD-flat alone"
@@ -153,9 +162,10 @@ def _against(benchmark: Benchmark, done: Sequence[Planned], row: Row, inference:
     points = {}
     for column in benchmark.columns:
         if runs := [run for run in done if run.row == row and run.column == column]:
-            points[float(runs[0].options[benchmark.against])] = _values(runs, row, column, inference, average)
-    orders = min(map(len, points.values()), default=0)
-    series = tuple(tuple(values[i] for values in points.values()) for i in range(orders))
+            x = float(runs[0].options[benchmark.against])
+            points[x] = _by_order(runs, row, column, inference, average)
+    orders = [order for order in next(iter(points.values()), {}) if all(order in values for values in points.values())]
+    series = tuple(tuple(values[order] for values in points.values()) for order in orders)
     label = f"{row.label} ({inference.upper()})"
     return Line(label, tuple(points), series, _colour(benchmark, row), inference == "cnn")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
 from podnet.benchmarks.estimate import seconds
@@ -18,11 +19,14 @@ from podnet.benchmarks.plan import Planned, narrowed, plan
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
-from podnet.data import SOURCES
+from podnet.data import SOURCES, Dataset
 from podnet.errors import ConfigError, nearest
+from podnet.experiment import choose_device
 from podnet.report.compare import Captioned, write_report
-from podnet.report.grid import Grid, rich_table
+from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
+
+LOOK = 5.0  # seconds between two looks at all runs, of which there may be hundreds
 
 
 def reproduce_command(known: argparse.Namespace) -> int:
@@ -37,6 +41,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
     if known.dry_run:
         return _dry_run(console, runs, known)
+    _check(runs, known.resume)
     failed = _follow(console, runs, known.jobs, known.resume)
     name = f"{known.name}-{known.scale}" + ("-released" if known.fidelity == "released" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
@@ -46,7 +51,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
 
 
 def _list(console: Console) -> int:
-    table = Table("name", "what it is", "dataset", "runs an order", box=None)
+    table = Table(Column("name", no_wrap=True), "what it is", "dataset", "runs an order", box=None)
     for benchmark in BENCHMARKS.values():
         runs = len(benchmark.rows) * len(benchmark.columns)
         table.add_row(benchmark.name, benchmark.title, benchmark.dataset, str(runs))
@@ -69,12 +74,29 @@ def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list
     """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
     setting = SETTINGS[known.scale][benchmark.dataset]
     source = SOURCES[setting.dataset]
-    common: dict[str, Any] = {"threads": max(1, (os.cpu_count() or 1) // known.jobs), "device": known.device}
+    cores = max(1, (os.cpu_count() or 1) // known.jobs)
+    common: dict[str, Any] = {"threads": known.threads or cores, "device": known.device}
+    photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, cores)}
+    common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:
-        if known.data_path is None and not known.dry_run:
+        path = known.imagenet_path if source.family == "imagenet" and known.imagenet_path else known.data_path
+        if path is None and not known.dry_run:
             raise ConfigError(f"{benchmark.name} at scale {known.scale} needs --data-path: {source.summary}.")
-        common["data_path"] = known.data_path
+        common["data_path"] = path
     return plan(benchmark, known.scale, folder, known.orders, common, known.fidelity)
+
+
+def _check(runs: Sequence[Planned], resume: bool) -> None:
+    """Refuse before any training what cannot work: data, class orders, memory, device."""
+    datasets: dict[tuple[str, str | None], Dataset] = {}
+    for run in runs:
+        if not (resume and run.finished()):
+            experiment = run.experiment
+            key = (experiment.dataset, experiment.subset)
+            if key not in datasets:
+                choose_device(experiment.device)
+                datasets[key] = experiment.load_dataset()
+            experiment.tasks(datasets[key])
 
 
 def _words(given: str | None) -> list[str]:
@@ -89,7 +111,7 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        left = 0.0 if run.finished() else seconds(run, beyond_first=run.tasks > 1)
+        left = 0.0 if known.resume and run.finished() else seconds(run, beyond_first=run.tasks > 1)
         total += left
         own = {} if run.tasks == 1 else {key: value for key, value in run.options.items() if key not in hidden}
         words = ", ".join(f"{key} {value}" for key, value in own.items())
@@ -113,6 +135,7 @@ def _duration(seconds: float) -> str:
 def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) -> list[str]:
     """Carry the runs out, a line each and a bar over all their tasks; the sentences of those that failed."""
     failed = []
+    looked = 0.0
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -123,8 +146,10 @@ def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) 
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, jobs, resume):
-            progress.update(bar, completed=sum(len(run.record.results()) for run in runs))
             if outcome is None:
+                if console.is_terminal and time.monotonic() - looked > LOOK:
+                    progress.update(bar, completed=sum(len(run.record.results()) for run in runs))
+                    looked = time.monotonic()
                 continue
             line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
             progress.console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
@@ -141,7 +166,7 @@ def _report(
     for benchmark in benchmarks:
         planned = plans[benchmark.name]
         for grid in grids(benchmark, scale, planned):
-            console.print(rich_table(grid, console.width))
+            console.print(*rich_tables(grid, console.width), sep="\n")
             contents.append(grid)
         contents.append(Captioned(f"{benchmark.title}, figure", figure_of(panels(benchmark, scale, planned))))
     runs = {run.record.folder: run for benchmark in benchmarks for run in plans[benchmark.name] if run.finished()}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.photos import Photos
+from podnet.errors import DataError
 
 Images = Tensor | Photos
 
@@ -19,6 +20,12 @@ def feed(
     if isinstance(images, Photos):
         return images.batches(parts, draws)
     return ((part, images[part]) for part in parts)
+
+
+def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
+    """Refuse to go on when skipping unreadable photos leaves nothing of a class."""
+    if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
+        raise DataError(f"no photo of class {names[lost[0]]!r} could be read; mend them, or leave the class out.")
 
 
 def join(first: Images, second: Images) -> Images:

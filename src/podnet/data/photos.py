@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from podnet.data.decode import decode, reason
 from podnet.errors import DataError
+from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
 
@@ -114,7 +116,8 @@ class Photos:
         return replace(self, sources=_Selection(own.parts, own.rows[indices]))
 
     def followed_by(self, other: Photos) -> Photos:
-        """These and then the others, with the settings of these."""
+        """These and then the others, with the settings of these, but the more workers: restored ones have none."""
+        self = replace(self, workers=max(self.workers, other.workers))
         if self._in_memory and other._in_memory:  # a copy of the references, so that what was not selected is freed
             return replace(self, sources=(*self._contents(), *other._contents()))
         first, second = _as_selection(self.sources), _as_selection(other.sources)
@@ -237,6 +240,7 @@ def _decode_all(work: Iterable[_Work], size: int, workers: int) -> Iterator[_Dec
                 num_workers=workers,
                 prefetch_factor=AHEAD,
                 collate_fn=_unchanged,
+                worker_init_fn=partial(_end_with, os.getpid()),  # or they would hold the lock of a killed run
                 generator=torch.Generator(),  # else it would draw from the global one
                 multiprocessing_context="fork" if sys.platform == "linux" else None,
             )
@@ -249,6 +253,10 @@ def _decode_all(work: Iterable[_Work], size: int, workers: int) -> Iterator[_Dec
         except RuntimeError as error:
             raise DataError(f"a decoding process failed ({error}); use fewer --workers or free memory.") from error
         yield done
+
+
+def _end_with(parent: int, worker: int) -> None:
+    end_with(parent)
 
 
 def _unchanged(done: Any) -> Any:

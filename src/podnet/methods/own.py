@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 from podnet.errors import ConfigError, nearest
@@ -19,12 +19,14 @@ def load_method(spec: str) -> type[Method]:
         raise ConfigError(f"method is {spec!r}, but there is no file {path}; give FILE.py:CLASS.")
     found = vars(_run(path))
     classes = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, Method)}
-    if name not in classes:
-        own = [key for key, value in classes.items() if value.__module__ == found["__name__"]]
+    own = {key: value for key, value in classes.items() if value.__module__ == found["__name__"]}
+    if name not in own:
         known = f"its methods are {', '.join(own)}" if own else "it has no subclass of podnet.methods.Method"
         raise ConfigError(f"{path} has no method {name!r}; {known}.{nearest(name, own)}")
-    method = classes[name]
-    if "__dataclass_fields__" not in vars(method) or not is_dataclass(method):
+    method = own[name]
+    if without := [f.name for f in fields(method) if f.default is MISSING]:
+        raise ConfigError(f"{name} of {path} has no default for {without[0]}; every field needs one.")
+    if "__dataclass_fields__" not in vars(method):
         raise ConfigError(f"{name} of {path} is no dataclass; put @dataclass(frozen=True, kw_only=True) above it.")
     for attribute in ("name", "summary"):
         if not isinstance(getattr(method, attribute, None), str):

@@ -16,7 +16,7 @@ from podnet.report.compare import (
     grouped,
     write_report,
 )
-from podnet.report.grid import rich_table
+from podnet.report.grid import rich_tables
 from podnet.report.plots import figure_of
 from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
@@ -36,7 +36,7 @@ def report_command(folders: Sequence[str], output: str) -> int:
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
     intro = "All numbers in percent; forgetting is better the lower it is."
     path = write_report(Path(output), f"Report of {count}", intro, [grid, curves], pairs)
-    console.print(rich_table(grid, console.width))
+    console.print(*rich_tables(grid, console.width), sep="\n")
     console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -55,7 +55,7 @@ def compare_command(folders: Sequence[str]) -> int:
             console.print(settings_table(labels[block], configs[block], options), "")
     for block in blocks:
         console.print(accuracy_table(labels[block], series[block]), "")
-    console.print(rich_table(comparison_grid(grouped(runs), "averages"), console.width))
+    console.print(rich_tables(comparison_grid(grouped(runs), "averages"), console.width))
     return 0
 
 
@@ -90,5 +90,5 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     labels = []
     for label, run in zip(named, runs, strict=True):
         folder = str(run.folder) if named.count(label) > 1 else ""
-        labels.append(", ".join(filter(None, [label, folder, progress(len(run.results()), run.config())])))
+        labels.append(", ".join(filter(None, [label, folder, progress(run.results())])))
     return labels

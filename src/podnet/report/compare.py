@@ -63,10 +63,11 @@ def _setting(option: str, value: object) -> str:
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Label -> the runs that differ only by order and seed."""
+    """Label -> the runs that differ only by order and seed. Unfinished runs, marked, are groups of their own."""
     groups: dict[str, list[Run]] = {}
     for label, run in described(runs):
-        groups.setdefault(label, []).append(run)
+        marked = ", ".join(filter(None, [label, progress(run.results())]))
+        groups.setdefault(marked, []).append(run)
     return groups
 
 
@@ -77,10 +78,9 @@ def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
         series = [run.results() for run in runs]
         tasks = common_tasks(series)
         last = tasks[-1] if tasks else ()
-        marked = _marked(label, len(tasks), runs[0])
         for inference in shown_inferences(series[0]):
-            name = f"{marked} ({inference.upper()})"
-            unfinished += [name] if marked != label else []
+            name = f"{label} ({inference.upper()})"
+            unfinished += [name] if progress(series[0]) else []
             values = [[line[measure][inference] for line in last] for measure in MEASURES.values()]
             rows.append((name, tuple(Cell(tuple(v for v in ours if v is not None)) for ours in values)))
     notes = []
@@ -105,15 +105,8 @@ def comparison_panel(groups: Mapping[str, Sequence[Run]], title: str) -> Panel:
     names = [method if methods.count(method) == 1 else label for method, label in zip(methods, groups, strict=True)]
     lines = []
     for name, (label, runs) in zip(names, groups.items(), strict=True):
-        series = [run.results() for run in runs]
-        marked = _marked(label, len(common_tasks(series)), runs[0])
-        lines += accuracy_lines(marked, colour_of(name, names), series)
+        lines += accuracy_lines(label, colour_of(name, names), [run.results() for run in runs])
     return accuracy_panel(title, lines)
-
-
-def _marked(label: str, tasks: int, run: Run) -> str:
-    """The label, and how far the run is where it is unfinished."""
-    return ", ".join(filter(None, [label, progress(tasks, run.config())]))
 
 
 class Captioned(NamedTuple):
@@ -152,7 +145,7 @@ def write_report(
 def _run_details(label: str, run: Run) -> Html:
     results, config = run.results(), run.config()
     repetition = ", ".join(_setting(option, config.get(option)) for option in REPEATED)
-    words = " · ".join(filter(None, [repetition, progress(len(results), config), summary(results), str(run.folder)]))
+    words = " · ".join(filter(None, [repetition, progress(results), summary(results), str(run.folder)]))
     parts = [
         f"<summary><b>{escaped(label)}</b> {escaped(words)}</summary>",
         "<h3>Accuracy on the classes of each task</h3>",

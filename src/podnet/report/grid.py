@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
 from rich import box
@@ -80,8 +80,9 @@ class _Number:
         return self.text.replace(" ±", "\n±") if stacked else self.text
 
 
-def rich_table(grid: Grid, width: int = 100) -> Table:
-    """For a terminal of this width; where the table would be wider, deviations stand below their means."""
+def rich_tables(grid: Grid, width: int = 100) -> list[Table]:
+    """For a terminal of this width; where a table would be wider, deviations stand below their means, and where that
+    is not enough its columns are shared out among several tables."""
     rows = _numbers(grid)
     titles = [f"{column}\n{heading}" if heading else column for column in grid.columns for heading in _headings(grid)]
     labels = min(LABEL_WIDTH, max(len(text) for text in [grid.corner, *(label for label, _ in rows)]))
@@ -89,15 +90,25 @@ def rich_table(grid: Grid, width: int = 100) -> Table:
         widths = _widths(titles if whole_words else [""] * len(titles), rows, stacked)
         if labels + sum(2 + column for column in widths) <= width:
             break
+    else:
+        if (half := len(grid.columns) // 2) > 0:
+            first = replace(_some_columns(grid, slice(0, half)), notes=())
+            second = replace(_some_columns(grid, slice(half, None)), title=f"{grid.title}, continued")
+            return rich_tables(first, width) + rich_tables(second, width)
     notes = Text("\n".join(grid.notes)) if grid.notes else None
     table = Table(title=Text(grid.title), title_justify="left", caption=notes, caption_justify="left")
     table.box, table.show_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-    table.add_column(Text(grid.corner), vertical="bottom", width=labels)
+    table.add_column(Text(grid.corner), width=labels)
     for title, column in zip(titles, widths, strict=True):
-        table.add_column(Text(title), justify="right", vertical="bottom", width=column)
+        table.add_column(Text(title), justify="right", width=column)
     for label, numbers in rows:
         table.add_row(Text(label), *(Text(n.on_lines(stacked), "bold" if n.bold else "") for n in numbers))
-    return table
+    return [table]
+
+
+def _some_columns(grid: Grid, some: slice) -> Grid:
+    rows = tuple((label, cells[some]) for label, cells in grid.rows)
+    return replace(grid, columns=grid.columns[some], rows=rows)
 
 
 def markdown(grid: Grid) -> str:

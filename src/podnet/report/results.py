@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from statistics import mean, stdev
 from typing import Any
@@ -11,8 +11,6 @@ Results = Sequence[dict[str, Any]]  # a line a task
 
 INFERENCES = ("cnn", "nme")
 MISSING = "—"
-# Of the datasets that always have as many; podnet.data knows them too, but imports torch.
-CLASSES = {"digits": 10, "cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
 
 
 def number(value: float | None) -> str:
@@ -40,17 +38,7 @@ def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
     return list(takewhile(lambda lines: len({line["seen"] for line in lines}) == 1, zip(*series, strict=False)))
 
 
-def expected_tasks(config: Mapping[str, Any]) -> int | None:
-    """How many tasks the run has when it is finished; None where the configuration does not tell."""
-    order, dataset = str(config.get("order")), str(config.get("dataset"))
-    classes = config.get("classes") or (order.count(",") + 1 if "," in order else CLASSES.get(dataset))
-    if not classes or "increment" not in config:
-        return None
-    base = config.get("base") or max(1, classes // 2)
-    return 1 + int((classes - base) // config["increment"])
-
-
-def progress(finished: int, config: Mapping[str, Any]) -> str:
+def progress(results: Results) -> str:
     """ "3 of 6 tasks" of a run that is not at its end, otherwise nothing."""
-    expected = expected_tasks(config)
-    return f"{finished} of {expected} tasks" if expected and finished < expected else ""
+    expected = results[-1].get("tasks", 0)
+    return f"{len(results)} of {expected} tasks" if len(results) < expected else ""

@@ -73,7 +73,8 @@ def accuracy_table(labels: Sequence[str], series: Sequence[Results]) -> Table:
     columns = [(results, inference) for results in series for inference in shown_inferences(results)]
     for label, results in zip(labels, series, strict=True):
         for inference in shown_inferences(results):
-            table.add_column(Text(f"{label}\n{inference.upper()}"), justify="right", vertical="bottom", width=8)
+            title = Text(f"{label}\n{inference.upper()}")
+            table.add_column(title, justify="right", vertical="bottom", width=8, overflow="fold")
     for seen in sorted({line["seen"] for results in series for line in results}):
         lines = [(next((line for line in results if line["seen"] == seen), None), i) for results, i in columns]
         table.add_row(str(seen), *(number(line["accuracy"][i] if line else None) for line, i in lines))
