@@ -242,7 +242,7 @@ def test_bad_arrays_get_one_sentence(changes, words, tmp_path, capsys):
 def test_a_truncated_npz_gets_one_sentence(tmp_path, capsys):
     path = write_npz(tmp_path / "mine.npz")
     path.write_bytes(path.read_bytes()[:1000])
-    assert "cannot be read" in refused(capsys, "run", "--dataset", "npz", "--data-path", path)
+    assert "or is damaged" in refused(capsys, "run", "--dataset", "npz", "--data-path", path)
 
 
 def test_own_arrays_run_with_every_option_of_the_protocol(tmp_path, capsys):

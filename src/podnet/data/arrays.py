@@ -101,7 +101,7 @@ def load_npz(path: Path) -> Dataset:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise DataError(f"{path} cannot be read as a .npz file of plain arrays: {error}.") from error
+        raise DataError(f"{path} is no .npz file of plain arrays, or is damaged; write it with numpy.savez.") from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
     names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
