@@ -43,8 +43,11 @@ def carry_out(planned: Sequence[Planned], jobs: int, resume: bool = True) -> Ite
     with ProcessPoolExecutor(jobs, context, initializer=_prepare, initargs=(os.getpid(),)) as pool:
         try:
             while waiting or active:
-                ready = [run for run in waiting if not resume or _is_ready(run, failed)]
-                for run in ready[: jobs - len(active)]:
+                for run in list(waiting):
+                    if len(active) == jobs:
+                        break
+                    if resume and not _is_ready(run, failed):
+                        continue
                     waiting.remove(run)
                     if why := failed.get(run.first_task.record.folder):
                         yield Outcome(run, "failed", why)
