@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from podnet.experiment import Notice, Record, TaskDone, TaskStarted
 from podnet.training import Epoch, Iteration
@@ -21,16 +29,14 @@ def show(records: Iterable[Record], console: Console) -> None:
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def bar() -> tuple[ProgressColumn, ...]:
+    """What a progress bar shows: what it is of, how far it is, the time it took and will take."""
+    name = TextColumn("{task.description}")
+    return name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+
+
 def _show_bars(records: Iterable[Record], console: Console) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[losses]}"),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*bar(), TextColumn("{task.fields[losses]}"), console=console, transient=True) as progress:
         tasks = progress.add_task("tasks", total=None, losses="")
         phase = progress.add_task("", total=None, losses="")
         number = 0

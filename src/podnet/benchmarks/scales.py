@@ -85,18 +85,23 @@ def in_words(benchmark: Benchmark, scale: str) -> str:
     setting = SETTINGS[scale][benchmark.dataset]
     if scale == "full":
         return "Scale full: the paper's protocol and hyper-parameters."
-    columns = [_column_in_words(setting, column) for column in benchmark.columns]
-    epochs = setting.options["epochs"]
+    labels: dict[str, list[str]] = {}  # of the columns, by what the scale makes of them
+    for column in benchmark.columns:
+        labels.setdefault(_protocol(setting, column), []).append(column.label)
+    protocols = [words if len(labels) == 1 else f"{', '.join(names)}: {words}" for words, names in labels.items()]
+    epochs, images = setting.options["epochs"], setting.options.get("images_per_class")
+    data = f"{setting.classes} classes of {setting.dataset}" + (f", {images} images each" if images else "")
+    data += f" at {size} pixels" if (size := setting.options.get("image_size")) else ""
     return (
-        f"Scale {scale}: {setting.classes} classes of {setting.dataset}, {epochs} epoch{'s' * (epochs > 1)} a task; "
-        f"{'; '.join(dict.fromkeys(columns))}. The paper's numbers are at full scale: do not compare across."
+        f"Scale {scale}: {data}, {epochs} epoch{'s' * (epochs > 1)} a task. {'; '.join(protocols)}. "
+        "The paper's numbers are at full scale: do not compare across."
     )
 
 
-def _column_in_words(setting: Setting, column: Column) -> str:
+def _protocol(setting: Setting, column: Column) -> str:
     base = setting.bases[column.base or max(setting.bases)]
     increment = 1 if column.steps is None else setting.increments[column.steps]
-    words = f"{column.label!r} is {base} classes, then {(setting.classes - base) // increment} x {increment}"
+    words = f"{base} classes, then {(setting.classes - base) // increment} x {increment}"
     if column.memory_total:
         words += f", {setting.memory_total} exemplars in all"
     elif (column.memory_per_class or 0) > setting.largest_memory:

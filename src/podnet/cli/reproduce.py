@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Column, Table
 
 from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
@@ -20,6 +20,7 @@ from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
 from podnet.data import SOURCES, Dataset
+from podnet.display import bar
 from podnet.errors import ConfigError, nearest
 from podnet.experiment import choose_device
 from podnet.report.compare import Captioned, write_report
@@ -136,20 +137,13 @@ def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) 
     """Carry the runs out, a line each and a bar over all their tasks; the sentences of those that failed."""
     failed = []
     looked = 0.0
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
+    with Progress(*bar(), console=console, disable=not console.is_terminal) as progress:
+        tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, jobs, resume):
+            if console.is_terminal and (outcome is not None or time.monotonic() - looked > LOOK):
+                progress.update(tasks, completed=sum(len(run.record.results()) for run in runs))
+                looked = time.monotonic()
             if outcome is None:
-                if console.is_terminal and time.monotonic() - looked > LOOK:
-                    progress.update(bar, completed=sum(len(run.record.results()) for run in runs))
-                    looked = time.monotonic()
                 continue
             line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
             progress.console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
