@@ -17,7 +17,7 @@ from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
 from podnet.processes import end_with
 
-LOOK_AGAIN = 1.0  # seconds between two looks at the runs of other processes
+LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Outcome:
 
 
 def carry_out(planned: Sequence[Planned], jobs: int, resume: bool = True) -> Iterator[Outcome | None]:
-    """Run what is not finished, equal runs and equal first tasks once. Yields what happens, and None every second.
+    """Run what is not finished, equal runs and equal first tasks once. Yields what happens, and None now and then.
 
     Each run is locked while it is written: one that another process has is passed over, and looked at again later.
     """

@@ -53,10 +53,10 @@ SMALL_IMAGENET = Setting(
 SMOKE = Setting(
     "digits",
     classes=10,
-    bases={10: 2, 20: 3, 30: 4, 40: 5, 50: 6, 500: 6},
+    bases={10: 4, 20: 4, 30: 5, 40: 5, 50: 6, 500: 6},
     increments={50: 1, 25: 2, 10: 4, 5: 4},
     memory_total=200,
-    largest_memory=40,
+    largest_memory=20,
     options={"epochs": 1, "images_per_class": 40},
     method_options={"podnet": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}},
     orders=("random",),
