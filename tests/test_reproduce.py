@@ -180,14 +180,14 @@ def test_rows_that_differ_only_later_share_their_first_task(tmp_path):
 
 
 def test_two_commands_at_once_run_everything_once(tmp_path):
-    arguments = [*COMMAND, "proxies", "--scale", "smoke", "--output", str(tmp_path)]
+    arguments = [*COMMAND, "proxies", "--columns", "1,2,4", "--scale", "smoke", "--output", str(tmp_path)]
     both = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     printed = "".join(process.communicate()[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    # One may find a run taken only after it said so; but six numbers of proxies and six first tasks are done once.
-    assert printed.count(" done ") == 12
-    assert printed.count(" started ") - printed.count("elsewhere ") == 12
-    for record in planned("proxies", tmp_path):
+    # One may find a run taken only after it said so; but three numbers of proxies and three first tasks are done once.
+    assert printed.count(" done ") == 6
+    assert printed.count(" started ") - printed.count("elsewhere ") == 6
+    for record in planned("proxies", tmp_path)[:3]:
         entries = json.loads((record.record.folder / "environment.json").read_text())
         assert len(entries) == 2  # of its first task and its own: nobody resumed it
         assert len(record.record.results()) == record.tasks
