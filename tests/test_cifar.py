@@ -85,7 +85,7 @@ def write_folder(folder: Path, files: Files) -> Path:
 
 def write_archive(path: Path, files: Files, prefix: str = "cifar-100/", mode: str = "w:gz") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(path, mode) as archive:
         for name, data in files.items():
             member = tarfile.TarInfo(prefix + name)
             member.size = len(data)

@@ -33,6 +33,8 @@ def test_runs_stand_side_by_side_in_the_terminal(runs, capsys):
     printed = capsys.readouterr().out
     assert "LwF" in printed
     assert "temperature" in printed
+    assert "averages" in printed
+    assert "object at 0x" not in printed
 
 
 def test_a_field_of_the_method_is_an_option_and_is_recorded(capsys):

@@ -462,7 +462,7 @@ def test_any_damage_is_told() -> None:
 @pytest.mark.parametrize(("options", "complaint"), [({"size": 0}, "image size of 0"), ({"workers": -1}, "-1 workers")])
 def test_settings_that_cannot_be(options: dict[str, int], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        Photos((), **options)  # type: ignore[arg-type]
+        Photos((), **options)
 
 
 # Selections, and photos in memory

@@ -23,7 +23,8 @@ class ConvNorm(nn.Module):
         self.norm: nn.Module = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+        normalised: Tensor = self.norm(self.conv(x))
+        return normalised
 
 
 class EverySecondPixel(nn.Module):

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from podnet import experiment
 from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
 from podnet.processes import end_with
+from podnet.report.tables import summary
 
 LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run; `done` also when another process did it."""
+    """What became of a run; "elsewhere": another process has it."""
 
     planned: Planned
     status: Literal["started", "done", "elsewhere", "failed"]
@@ -113,12 +115,9 @@ def _is_taken(run: Planned) -> bool:
 
 def _perform(planned: Planned, resume: bool) -> str:
     """In a process of the pool: the whole run, and its summary."""
-    from podnet.experiment import run
-    from podnet.report.tables import summary
-
     first = planned.first_task
     begin = first.record if resume and planned.tasks > 1 and first.finished() else None
-    for _ in run(planned.experiment, planned.record, "resume" if resume else "replace", begin):
+    for _ in experiment.run(planned.experiment, planned.record, "resume" if resume else "replace", begin):
         pass
     return summary(planned.record.results())
 

@@ -11,8 +11,7 @@ from podnet.benchmarks.paper import Number
 from podnet.benchmarks.plan import Planned
 from podnet.benchmarks.scales import in_words
 from podnet.report.grid import Cell, Grid
-from podnet.report.plots import Line, Panel, colour_of
-from podnet.report.results import spread
+from podnet.report.plots import Line, Panel, accuracy_lines, accuracy_panel, colour_of
 
 Results = list[dict[str, Any]]
 Measure = Callable[[Results, str], float | None]
@@ -151,9 +150,7 @@ def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list
     else:
         kinds = [(column.label, column, ("nme", "cnn")) for column in benchmark.columns]
     return [
-        Panel(
-            f"{benchmark.title}, {name}{mark}", "classes seen", "accuracy (%)", _curves(benchmark, done, column, shown)
-        )
+        accuracy_panel(f"{benchmark.title}, {name}{mark}", _curves(benchmark, done, column, shown))
         for name, column, shown in kinds
     ]
 
@@ -170,19 +167,13 @@ def _against(benchmark: Benchmark, done: Sequence[Planned], row: Row, inference:
     return Line(label, tuple(points), series, _colour(benchmark, row), inference == "cnn")
 
 
-def _curves(
-    benchmark: Benchmark, done: Sequence[Planned], column: Column, inferences: Sequence[str]
-) -> tuple[Line, ...]:
+def _curves(benchmark: Benchmark, done: Sequence[Planned], column: Column, inferences: Sequence[str]) -> list[Line]:
     lines = []
     for row in benchmark.rows:
-        results = [run.record.results() for run in done if run.row == row and run.column == column]
-        for inference in [i for i in row.inferences if i in inferences] if results else ():
-            curves = tuple(tuple(line["accuracy"][inference] for line in result) for result in results)
-            averages = spread(_values(done, row, column, inference, average))
-            seen = tuple(float(line["seen"]) for line in results[0])
-            label = f"{row.label} ({inference.upper()}): {averages}"
-            lines.append(Line(label, seen, curves, _colour(benchmark, row), inference == "cnn"))
-    return tuple(lines)
+        if series := [run.record.results() for run in done if run.row == row and run.column == column]:
+            shown = [inference for inference in row.inferences if inference in inferences]
+            lines += accuracy_lines(row.label, _colour(benchmark, row), series, shown)
+    return lines
 
 
 def _colour(benchmark: Benchmark, row: Row) -> str:

@@ -55,7 +55,7 @@ def compare_command(folders: Sequence[str]) -> int:
             console.print(settings_table(labels[block], configs[block], options), "")
     for block in blocks:
         console.print(accuracy_table(labels[block], series[block]), "")
-    console.print(rich_tables(comparison_grid(grouped(runs), "averages"), console.width))
+    console.print(*rich_tables(comparison_grid(grouped(runs), "averages"), console.width), sep="\n")
     return 0
 
 

@@ -131,11 +131,13 @@ def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
     return paths
 
 
-def accuracy_lines(label: str, colour: str, series: Sequence[Results]) -> list[Line]:
+def accuracy_lines(
+    label: str, colour: str, series: Sequence[Results], inferences: Sequence[str] = INFERENCES
+) -> list[Line]:
     """Accuracy on all classes seen against their number, a line an inference, over the tasks that all runs have."""
     tasks = common_tasks(series)
     lines = []
-    for inference in shown_inferences(series[0]) if tasks else ():
+    for inference in [i for i in shown_inferences(series[0]) if i in inferences] if tasks else ():
         averages = [line["average_incremental_accuracy"][inference] for line in tasks[-1]]
         lines.append(
             Line(
