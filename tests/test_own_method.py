@@ -7,6 +7,9 @@ import pytest
 import yaml
 
 from podnet.cli import main
+from podnet.config import resolve
+from podnet.experiment import TaskDone, run
+from podnet.runs import Run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--threads", "1"]
@@ -46,6 +49,21 @@ def test_a_field_of_the_method_is_an_option_and_is_recorded(capsys):
 def test_a_run_with_ones_own_method_resumes(runs, capsys):
     assert main(["run", "--resume", str(runs / "LwF")]) == 0
     assert "average incremental accuracy" in capsys.readouterr().out
+
+
+def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, capsys):
+    file, folder = tmp_path / "lwf.py", tmp_path / "run"
+    before = (EXAMPLES / "my_method.py").read_text()
+    file.write_text(before)
+    records = run(resolve({"method": f"{file}:LwF", "classes": 4, "base": 3, "epochs": 1}), Run(folder))
+    for record in records:
+        if isinstance(record, TaskDone):
+            break
+    records.close()
+    file.write_text(before + "\n# another thought\n")
+    assert main(["run", "--resume", str(folder)]) == 0
+    assert f"{file} was changed since" in " ".join(capsys.readouterr().out.split())
+    assert (folder / "method.py").read_text() == before
 
 
 GOOD = """

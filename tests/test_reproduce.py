@@ -20,7 +20,7 @@ from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
 from podnet.errors import ConfigError
-from podnet.experiment import run
+from podnet.experiment import Notice, run
 from podnet.runs import Run
 from podnet.storage import load_tensors
 
@@ -30,9 +30,8 @@ COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then e
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory):
-    """The folder of `podnet reproduce all --scale smoke`. Test processes side by side share the work on it."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "everything"
+    """The folder of `podnet reproduce all --scale smoke`."""
+    folder = tmp_path_factory.mktemp("everything")
     assert main(["reproduce", "all", "--scale", "smoke", "--threads", "1", "--output", str(folder)]) == 0
     return folder
 
@@ -204,7 +203,7 @@ def test_a_killed_command_goes_on_to_the_same_numbers(tmp_path):
     process.communicate()
     for name in ("killed", "whole"):
         subprocess.run([*arguments, str(tmp_path / name)], check=True, stdout=subprocess.PIPE)
-    assert len(killed.results()) == 5
+    assert len(killed.results()) == 3
     assert measured(killed) == measured(whole)
     assert weights(killed) == weights(whole)
 
@@ -230,6 +229,23 @@ def test_a_first_task_without_its_checkpoint_is_made_again(tmp_path):
     assert other.first_task.record.folder == first.first_task.record.folder
     assert [o.status for o in carry_out([other], jobs=1) if o is not None] == ["started", "done"] * 2
     assert other.finished()
+
+
+def test_a_damaged_first_task_is_learned_again(tmp_path):
+    [chosen] = [r for r in planned("proxies", tmp_path) if r.column.label == "2"]
+    first = chosen.first_task
+    for _ in run(first.experiment, first.record):
+        pass
+    checkpoint = first.record.checkpoints / "0000-end.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    notices = [r.text for r in run(chosen.experiment, chosen.record, "resume", first.record) if isinstance(r, Notice)]
+    assert len(notices) == 1
+    assert "first task again" in notices[0]
+    alone = Run(tmp_path / "alone")
+    for _ in run(chosen.experiment, alone):
+        pass
+    assert measured(chosen.record) == measured(alone)
+    assert weights(chosen.record) == weights(alone)
 
 
 def test_differences_pair_the_same_class_orders(tmp_path):
@@ -297,9 +313,20 @@ def test_rows_and_columns_can_be_chosen(tmp_path):
         narrowed(BENCHMARKS["memory"], ["PODNot"])
 
 
+def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # no line breaks in a cell
+    arguments = ["--scale", "smoke", "--only", "PODNet", "--columns", "5,10", "--dry-run", "--output", str(tmp_path)]
+    assert main(["reproduce", "all", *arguments]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "PODNet, 5 exemplars a class" in printed
+    assert "PODNet, 10 steps" in printed
+    assert "proxies a class" not in printed  # none of them is 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["all", "--only", "PODNot"], "no table has all"),
         (["cifar10"], "Did you mean 'cifar100'"),
         ([], "--list"),
         (["cifar100", "--scale", "small"], "needs --data-path"),

@@ -19,7 +19,7 @@ from podnet.files import append_line, keep_lines
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
-from podnet.runs import Run, method_name
+from podnet.runs import FIRST_TASK_DONE, Run, method_name
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.training import Epoch, Iteration
@@ -183,10 +183,13 @@ def run(
             record.clear()
             record.write_config(experiment.options())
             if first_task is not None:
-                record.begin_as(first_task, len(tasks))
+                yield from _begin_as(record, first_task, len(tasks))
             first, _ = _restore(record, learner)
         if first < len(tasks):
             record.write_environment(describe_environment())
+            file = experiment.method.source.rpartition(":")[0]
+            if file and not record.keeps_method(Path(file)):
+                yield Notice(f"{file} was changed since this run began; what it was then is in {record.folder}.")
         for index in range(first, len(tasks)):
             task = tasks[index]
             yield TaskStarted(index, len(tasks), task.old, task.class_names)
@@ -197,6 +200,14 @@ def run(
             yield TaskDone(result)
         if text := _left_out(dataset):
             yield Notice(text)
+
+
+def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
+    try:
+        load_tensors(first_task.checkpoints / FIRST_TASK_DONE)
+        record.begin_as(first_task, tasks)
+    except DamagedFileError as error:
+        yield Notice(f"{error} Learning the first task again.")
 
 
 def _left_out(dataset: Dataset) -> str:

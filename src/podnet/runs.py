@@ -2,6 +2,7 @@
 
     config.yaml         the resolved configuration, in the words of the command line
     environment.json    versions, commit, machine, command; one entry for each time it was started or resumed
+    method.py           the user's own method, as it was when the run began
     results.jsonl       one object a task
     epochs.jsonl        one object an epoch: losses, learning rate, seconds
     predictions/        of the test images after each task, for confusion matrices
@@ -28,6 +29,7 @@ from podnet.files import UNFINISHED, read_lines, write_atomically
 FILES = (
     "config.yaml",  # first to come, and first to go when a run is cleared
     "environment.json",
+    "method.py",
     "results.jsonl",
     "epochs.jsonl",
     "report.html",
@@ -89,6 +91,13 @@ class Run:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """The first file of a run: with it there is something to resume."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
+
+    def keeps_method(self, file: Path) -> bool:
+        """Keep the file of a user's own method as it is when the run begins; False if it has changed since."""
+        kept = self.folder / "method.py"
+        if not kept.exists():
+            write_atomically(kept, file.read_bytes())
+        return kept.read_bytes() == file.read_bytes()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """One more entry: a run has as many as it was started and resumed."""

@@ -28,6 +28,7 @@ class Planned:
     options: Mapping[str, Any]
     runs: Path  # the folder that holds the run folders
     images: int  # training images of a class, more or less
+    axis: str = ""  # what the column's label is a number of
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -41,11 +42,12 @@ class Planned:
     def first_task(self) -> Planned:
         """The run of its first task alone, which it starts from and shares with all that differ only later."""
         column = Column("first task")
-        return replace(self, column=column, options=self.experiment.first_task().options())
+        return replace(self, column=column, axis="", options=self.experiment.first_task().options())
 
     @property
     def label(self) -> str:
-        return f"{self.row.label}, {self.column.label}, order {self.order}, seed {self.options['seed']}"
+        protocol = f"{self.column.label} {self.axis}".rstrip()
+        return f"{self.row.label}, {protocol}, order {self.order}, seed {self.options['seed']}"
 
     @property
     def tasks(self) -> int:
@@ -118,7 +120,7 @@ def plan(
                 options = _options(setting, row, column) | {"order": order, "seed": seed} | dict(common or {})
                 if row.options["method"] == "podnet":
                     options["fidelity"] = fidelity
-                planned.append(Planned(row, column, order, options, folder / "runs", setting.images))
+                planned.append(Planned(row, column, order, options, folder / "runs", setting.images, benchmark.axis))
     return planned
 
 

@@ -52,10 +52,10 @@ SMALL_IMAGENET = Setting(
 )
 SMOKE = Setting(
     "digits",
-    classes=10,
+    classes=8,
     bases={10: 4, 20: 4, 30: 5, 40: 5, 50: 6, 500: 6},
-    increments={50: 1, 25: 2, 10: 4, 5: 4},
-    memory_total=200,
+    increments={50: 1, 25: 2, 10: 2, 5: 2},
+    memory_total=160,
     largest_memory=20,
     options={"epochs": 1, "images_per_class": 40},
     method_options={"podnet": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}},

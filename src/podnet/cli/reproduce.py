@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     if known.jobs < 1:
         raise ConfigError(f"jobs is {known.jobs}; it must be at least 1.")
     folder = Path(known.output)
-    benchmarks = [narrowed(b, _words(known.only), _words(known.columns)) for b in _chosen(known.name)]
+    benchmarks = _chosen(known.name, _words(known.only), _words(known.columns))
     plans = {benchmark.name: _plan(benchmark, known, folder) for benchmark in benchmarks}
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
     if known.dry_run:
@@ -61,14 +62,23 @@ def _list(console: Console) -> int:
     return 0
 
 
-def _chosen(name: str | None) -> list[Benchmark]:
+def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> list[Benchmark]:
+    """The benchmark of that name with the rows and columns asked for; of all benchmarks, those that have them."""
     if name == "all":
-        return list(BENCHMARKS.values())
+        found = []
+        for benchmark in BENCHMARKS.values():
+            with suppress(ConfigError):
+                found.append(narrowed(benchmark, rows, columns))
+        if not found:
+            raise ConfigError(
+                "no table has all of the rows and columns asked for; give the name of one to see its own."
+            )
+        return found
     if name not in BENCHMARKS:
         given = "no name given" if name is None else f"there is no table or figure {name!r}"
         hint = "" if name is None else nearest(name, BENCHMARKS)
         raise ConfigError(f"{given}; 'podnet reproduce --list' shows the names.{hint}")
-    return [BENCHMARKS[name]]
+    return [narrowed(BENCHMARKS[name], rows, columns)]
 
 
 def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list[Planned]:
