@@ -319,7 +319,7 @@ def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, 
     assert main(["reproduce", "all", *arguments]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "PODNet, 5 exemplars a class" in printed
-    assert "PODNet, 10 steps" in printed
+    assert "PODNet, 5 steps" in printed
     assert "proxies a class" not in printed  # none of them is 5
 
 
