@@ -46,8 +46,10 @@ class Block(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]  # a new block starts as its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.second(F.relu(self.first(x))) + self.shortcut(x)
-        return F.relu(out) if self.relu else out
+        # In place where BatchNorm gave the tensor: no gradient needs what it held, and memory is what time goes to.
+        out = self.second(F.relu_(self.first(x)))
+        out += self.shortcut(x)
+        return F.relu_(out) if self.relu else out
 
 
 class ResNet(nn.Module):
@@ -93,7 +95,7 @@ def _stage(
 
 def resnet32(channels: int = 3, form: Fidelity = "paper") -> ResNet:
     """iCaRL's ResNet-32 for small images: widths 16, 32, 64; four maps, the fourth one block after the third; 64-d."""
-    stem = nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU())
+    stem = nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU(inplace=True))
     plan = [(16, 16, 5, 1), (16, 32, 5, 2), (32, 64, 4, 2), (64, 64, 1, 1)]  # inputs, outputs, depth, stride
     stages = [_stage(*row, lambda *_: EverySecondPixel(), relu=form == "paper") for row in plan]
     return ResNet(channels, stem, stages, dim=64)
@@ -102,7 +104,7 @@ def resnet32(channels: int = 3, form: Fidelity = "paper") -> ResNet:
 def resnet18(channels: int = 3, form: Fidelity = "paper") -> ResNet:
     """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 at stride 1, not 7x7 at 2."""
     first = ConvNorm(channels, 64, 7, 2) if form == "paper" else ConvNorm(channels, 64, 3)
-    stem = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+    stem = nn.Sequential(first, nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
     plan = [(64, 64, 2, 1), (64, 128, 2, 2), (128, 256, 2, 2), (256, 512, 2, 2)]
     stages = [_stage(*row, lambda inputs, outputs: ConvNorm(inputs, outputs, 1, 2)) for row in plan]
     return ResNet(channels, stem, stages, dim=512)
