@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +18,9 @@ demo: $(READY)  ## PODNet on the embedded digits: 5 classes, then one more a ste
 
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+bench: $(READY)  ## how fast it is here, in ratios: podnet bench --quick takes 3 minutes
+	$(BIN)/podnet bench
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -88,9 +88,9 @@ def _choices(hint: Any) -> list[Any]:
 
 def _as_type(value: Any, kind: Any) -> Any:
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
+        if str(value) not in get_args(kind):  # YAML reads a plain 32 as a number
             raise ValueError(value)
-        return value
+        return str(value)
     if get_origin(kind) is tuple:
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(_as_type(part, get_args(kind)[0]) for part in parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +17,10 @@ from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.evaluation import evaluate
 from podnet.files import append_line, keep_lines
-from podnet.learner import Learner
+from podnet.learner import Learner, Precision
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
-from podnet.runs import FIRST_TASK_DONE, Run, method_name
+from podnet.runs import FIRST_TASK_DONE, Run
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.training import Epoch, Iteration
@@ -48,6 +49,8 @@ class Experiment:
     unreadable: Literal["error", "skip"] | None = None  # what to do about a photo that cannot be read; None: error
     seed: int = 1
     device: str = "auto"  # a GPU where there is one
+    compile: bool = False  # the backbone by torch.compile: minutes once, then faster iterations
+    precision: Precision = "32"  # tf32 and bf16-mixed are for GPUs that have them
     threads: int = 0  # 0: as many as torch would take
     workers: int | None = None  # processes that decode photos; None: one a core, at most 8
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
@@ -63,6 +66,8 @@ class Experiment:
         for option in ("threads", "checkpoint_seconds"):
             if not getattr(self, option) >= 0:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be 0 or more.")
+        if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
+            raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
 
     def first_task(self) -> Experiment:
         """The experiment that ends after the first task: the same one for all that differ only later."""
@@ -91,7 +96,10 @@ class Experiment:
 
     def learner(self, dataset: Dataset) -> Learner:
         transform = dataset.transform if self.mirror is None else replace(dataset.transform, flip=self.mirror)
-        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, choose_device(self.device))
+        device = choose_device(self.device)
+        return Learner(
+            self.method, dataset.shape[0], transform, self.memory(), self.seed, device, self.compile, self.precision
+        )
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
@@ -110,13 +118,6 @@ class Experiment:
                 f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
                 f"to {int(counts.sum())} (all training images)."
             )
-
-
-def folder_name(options: Mapping[str, Any]) -> str:
-    """A folder's name that tells a run from others at a glance, from its options."""
-    order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
-    protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
-    return f"{method_name(options)}-{options['dataset']}-{protocol}"
 
 
 def choose_device(name: str) -> str:
@@ -167,6 +168,8 @@ def run(
     first task (`Experiment.first_task`) and comes to exactly what it would have come to.
     """
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
+    torch.set_float32_matmul_precision("high" if experiment.precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"
     dataset = experiment.load_dataset()
     tasks = experiment.tasks(dataset)
     learner = experiment.learner(dataset)

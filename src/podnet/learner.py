@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,24 +17,23 @@ from podnet.backbones import BACKBONES
 from podnet.data.augment import Transform
 from podnet.data.images import (
     Images,
-    feed,
     from_tensors,
     join,
     require_every_class,
     self_contained,
     to_tensors,
 )
-from podnet.errors import DataError
+from podnet.extraction import Extracted, extract
 from podnet.herding import herd
 from podnet.memory import ExemplarMemory
-from podnet.methods.base import Method, Pool
-from podnet.network import Network, frozen_copy
+from podnet.methods.base import Method, Phase, Pool
+from podnet.network import Network, channels_last, frozen_copy
 from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive
 from podnet.tasks import Task
-from podnet.training import Epoch, Iteration, fit, make_optimizer
+from podnet.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
 
-BATCH = 256  # images of one forward without gradients
+Precision = Literal["32", "tf32", "bf16-mixed"]
 
 
 class Scores(NamedTuple):
@@ -69,12 +68,16 @@ class Learner:
         memory: ExemplarMemory | None = None,
         seed: int = 1,
         device: str = "cpu",
+        compile: bool = False,
+        precision: Precision = "32",
     ) -> None:
         self.method = method
         self.transform = replace(transform, intensity=method.intensity)
         self.memory = memory if memory is not None else ExemplarMemory()
         self.seed = seed
         self.device = torch.device(device)
+        self.compile = compile
+        self.precision = precision
         with self._seeded("network"):
             backbone = BACKBONES[method.backbone](channels, form=method.form)
             self.network = self._place(Network(backbone, method.classifier(backbone.dim)))
@@ -82,6 +85,7 @@ class Learner:
         self.means: Tensor | None = None  # (classes, D), of the exemplars
         self.previous: Network | None = None  # the network before the task under way, where the method distils
         self.progress: Progress | None = None  # None between tasks
+        self.herded: Tensor | None = None  # the exemplars of the task under way, while the features stay as they are
         self.seconds: dict[str, float] = {}  # of each stage of the newest task
 
     def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
@@ -101,12 +105,15 @@ class Learner:
         targets = pool.targets.to(self.device)
         while self.progress.phase < len(phases):
             progress, phase = self.progress, phases[self.progress.phase]
-            with self._timed(phase.name):
-                if progress.chosen is None:
+            if progress.chosen is None:
+                with self._timed("herd"):
                     progress.chosen = phase.images(pool)
+            with self._timed(phase.name):
                 optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
                 if progress.momenta is not None:
-                    _set_momenta(optimizer, progress.momenta)
+                    set_momenta(optimizer, progress.momenta)
+                if self._moves_features(phase):
+                    self.herded = None
                 records = fit(
                     self.network,
                     phase,
@@ -122,7 +129,7 @@ class Learner:
             while (record := self._next(records, phase.name)) is not None:
                 if isinstance(record, Epoch):
                     progress.epoch = record.epoch + 1
-                    progress.momenta = _momenta(optimizer)
+                    progress.momenta = momenta(optimizer)
                 yield record
             self.progress = Progress(progress.phase + 1)
         self._end(task, pool)
@@ -158,10 +165,20 @@ class Learner:
             targets = torch.cat([targets, self.memory.targets])
         quota = self.memory.quota(task.seen)
         pool = Pool(targets, task.old, quota, lambda: self._herd(task, quota))
+        self.herded = None
         return images.to(self.device) if isinstance(images, Tensor) else images, pool
+
+    def _moves_features(self, phase: Phase) -> bool:
+        backbone = set(self.network.backbone.parameters())
+        return phase.update_statistics or not backbone.isdisjoint(phase.parameters(self.network))
 
     def _herd(self, task: Task, quota: int) -> Tensor:
         """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
+        if self.herded is None:
+            self.herded = self._choose(task, quota)
+        return self.herded
+
+    def _choose(self, task: Task, quota: int) -> Tensor:
         indices, features, _ = self._forward(task.train_images)
         require_every_class(task.train_targets, indices, self.class_names)
         features, targets = F.normalize(features).cpu(), task.train_targets[indices]
@@ -196,23 +213,15 @@ class Learner:
         require_every_class(targets, indices, self.class_names)
         return features, targets[indices.to(targets.device)].to(self.device)
 
-    @torch.no_grad()
-    def _forward(self, images: Images, mirror: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Indices of the images that could be read, their embeddings and logits, without augmentation."""
-        self.network.eval()
-        indices, features, logits = [], [], []
-        for part, pixels in feed(images, torch.arange(len(images)).split(BATCH)):
-            batch = pixels.to(self.device)
-            outputs = self.network(self.transform.normalise(batch.flip(3) if mirror else batch))
-            indices.append(part)
-            features.append(outputs.embedding)
-            logits.append(outputs.logits)
-        if not indices:
-            raise DataError(f"none of {len(images)} photos could be read; mend them, or leave their class out.")
-        return torch.cat(indices), torch.cat(features), torch.cat(logits)
+    def _forward(self, images: Images, mirror: bool = False) -> Extracted:
+        return extract(self.network, images, self.transform, self.device, mirror)
 
     def _place(self, network: Network) -> Network:
-        return network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        """The network on the device, in the layout and the form that are fastest there."""
+        network.mixed = self.precision == "bf16-mixed"
+        if self.compile:
+            network.backbone.compile(dynamic=True)  # without the classifier, which grows: once for all tasks
+        return channels_last(network.to(self.device))
 
     @contextmanager
     def _seeded(self, *purpose: object) -> Iterator[None]:
@@ -267,13 +276,13 @@ class Learner:
             self.previous = self._network(tensors, "previous.", meta["previous_sizes"])
         self.class_names = list(meta["class_names"])
         self.seconds = dict(meta["seconds"])
-        kept = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
-        self.memory = replace(self.memory, images=from_tensors(kept), targets=kept.get("targets"))
+        memory = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
+        self.memory = replace(self.memory, images=from_tensors(memory), targets=memory.get("targets"))
         self.means = tensors["means"].to(self.device) if "means" in tensors else None
         self.progress = None
         if meta["progress"] is not None:
-            momenta = [tensors[f"progress.momentum.{i}"] for i in range(_count(tensors, "progress.momentum."))]
-            self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=momenta or None, **meta["progress"])
+            kept = [tensors[f"progress.momentum.{i}"] for i in range(_count(tensors, "progress.momentum."))]
+            self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=kept or None, **meta["progress"])
 
     def _network(self, tensors: Mapping[str, Tensor], prefix: str, sizes: list[int]) -> Network:
         backbone = BACKBONES[self.method.backbone](self.network.backbone.channels, form=self.method.form)
@@ -283,17 +292,6 @@ class Learner:
         own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         network.load_state_dict(own)
         return self._place(network)
-
-
-def _momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
-    parameters = optimizer.param_groups[0]["params"]
-    return [optimizer.state[p]["momentum_buffer"] for p in parameters if p in optimizer.state] or None
-
-
-def _set_momenta(optimizer: torch.optim.SGD, momenta: list[Tensor]) -> None:
-    for parameter, momentum in zip(optimizer.param_groups[0]["params"], momenta, strict=True):
-        # In the parameter's memory layout, which the fused update takes for granted.
-        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
 
 def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:

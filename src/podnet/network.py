@@ -33,16 +33,25 @@ class Network(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier
+        self.mixed = False  # convolutions in bfloat16, all else in float32
 
     def forward(self, images: Tensor, attention: bool = False) -> Outputs:
         """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM needs."""
-        maps, embedding = self.backbone(images)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.mixed):
+            maps, embedding = self.backbone(images)
+        if self.mixed:
+            maps, embedding = [each.float() for each in maps], embedding.float()
         if attention and not maps[-1].requires_grad:
             maps[-1] = maps[-1].detach().requires_grad_()
         with torch.set_grad_enabled(attention or torch.is_grad_enabled()):
             if attention:
                 embedding = maps[-1].mean((2, 3))
             return Outputs(maps, embedding, self.classifier(embedding), self.classifier.scale)
+
+
+def channels_last(network: Network) -> Network:
+    """The same network, its weights in the memory layout that convolutions are fastest in."""
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def frozen_copy(network: Network) -> Network:

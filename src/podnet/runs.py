@@ -46,6 +46,13 @@ def method_name(config: Mapping[str, Any]) -> str:
     return str(config.get("method")).rpartition(":")[2]
 
 
+def folder_name(options: Mapping[str, Any]) -> str:
+    """A folder's name that tells a run from others at a glance, from its options."""
+    order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
+    protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
+    return f"{method_name(options)}-{options['dataset']}-{protocol}"
+
+
 class Run:
     """The files of one run."""
 

@@ -49,6 +49,19 @@ def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay
     return torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
 
 
+def momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
+    """The state of the optimiser, a tensor for each parameter; None before its first update."""
+    parameters = optimizer.param_groups[0]["params"]
+    return [optimizer.state[p]["momentum_buffer"] for p in parameters if p in optimizer.state] or None
+
+
+def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:
+    """Give the optimiser the state it had."""
+    for parameter, momentum in zip(optimizer.param_groups[0]["params"], kept, strict=True):
+        # In the parameter's memory layout, which the fused update takes for granted.
+        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+
+
 def fit(
     network: Network,
     phase: Phase,

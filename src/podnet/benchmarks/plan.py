@@ -14,8 +14,8 @@ from podnet.benchmarks.catalogue import Benchmark, Column, Row
 from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.config import resolve
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import Experiment, folder_name
-from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run
+from podnet.experiment import Experiment
+from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run, folder_name
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.reproduce import reproduce_command
 
         return reproduce_command(known)
+    if known.command == "bench":
+        from podnet.cli.bench import bench_command
+
+        return bench_command(known)
     if known.command in ("report", "compare"):
         from podnet.report.commands import compare_command, report_command
 

@@ -14,11 +14,11 @@ from podnet.cli.parser import CALL_OPTIONS, Parser
 from podnet.config import resolve
 from podnet.display import show
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import Existing, Experiment, folder_name, run
+from podnet.experiment import Existing, Experiment, run
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
-from podnet.runs import CHANGEABLE, Run
+from podnet.runs import CHANGEABLE, Run, folder_name
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser) -> int:

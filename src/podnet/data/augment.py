@@ -41,7 +41,7 @@ class Transform:
         return self.normalise(self._change_intensity(cropped, generator))
 
     def _mirror(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Half of the images mirrored: what is left to do for photos, which come cropped."""
+        """Half of the images mirrored, where a mirror image shows the same class."""
         if not self.flip:
             return images
         mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
@@ -50,14 +50,11 @@ class Transform:
     def _crop(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """A random window of each padded image, half of them mirrored."""
         count, _, height, width = images.shape
-        top, left = torch.randint(0, 2 * self.pad + 1, (2, count, 1), generator=generator)
-        rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W) in the padded image
-        if self.flip:
-            columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
-        padded = F.pad(images, (self.pad,) * 4)
-        image = torch.arange(count, device=images.device)[:, None, None]
-        rows, columns = rows.to(images.device), columns.to(images.device)
-        return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        top, left = torch.randint(0, 2 * self.pad + 1, (2, count), generator=generator).to(images.device)
+        padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, *(self.pad,) * 4))
+        windows = padded.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)  # (B, top, left, H, W, C)
+        cropped = windows[torch.arange(count, device=images.device), top, left].permute(0, 3, 1, 2)
+        return self._mirror(cropped, generator)
 
     def _change_intensity(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if self.intensity == "none":

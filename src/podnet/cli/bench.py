@@ -1,0 +1,50 @@
+"""`podnet bench`: how fast it is here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from podnet.errors import ConfigError, nearest
+from podnet.files import write_atomically
+from podnet.speed.measure import Figure
+from podnet.speed.suite import GROUPS, LONG, measured
+
+
+def bench_command(known: argparse.Namespace) -> int:
+    console = Console()
+    groups = known.groups or [name for name in GROUPS if not (known.quick and name in LONG)]
+    for name in groups:
+        if name not in GROUPS:
+            raise ConfigError(
+                f"there is no measurement {name!r}; there are {', '.join(GROUPS)}.{nearest(name, GROUPS)}"
+            )
+    output = Path(known.output)
+    if not output.parent.is_dir():
+        raise ConfigError(f"the folder of {output} does not exist; make it, or choose another --output.")
+    threads = known.threads or os.cpu_count() or 1
+    console.print(f"{threads} threads; each figure: the median of several rounds, and the lowest and highest of them")
+    found: dict[str, Figure] = {}
+    for name, figures in measured(groups, known.quick, threads):
+        found |= figures
+        console.print(_table(name, figures))
+        # After each group: what was measured is not lost if the next one is stopped.
+        write_atomically(output, json.dumps({key: value.as_json() for key, value in found.items()}, indent=2) + "\n")
+    console.print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _table(name: str, figures: dict[str, Figure]) -> Table:
+    table = Table(title=name.replace("_", " "), title_justify="left", title_style="bold", box=None, expand=True)
+    table.add_column("", ratio=1)
+    for column in ("value", "spread", "unit"):
+        table.add_column(column, justify="left" if column == "unit" else "right", no_wrap=True)
+    for each in figures.values():
+        low, high = each.spread
+        table.add_row(each.what, f"{each.value:.3g}", f"{low:.3g} to {high:.3g}", each.unit)
+    return table

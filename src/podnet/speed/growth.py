@@ -1,0 +1,54 @@
+"""What becomes of time and memory when one thing is doubled and all else stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podnet.methods import PODNet
+from podnet.speed.alone import alone
+from podnet.speed.measure import Figure, ratio, seconds
+from podnet.speed.scene import before_a_step
+
+USUAL = {"images": 250, "classes": 20, "image_side": 32, "memory_per_class": 20, "tasks": 2}
+
+
+def growth(quick: bool) -> dict[str, Figure]:
+    """Some tasks of a class each, as usual and with twice as much of one thing, each in a process of its own."""
+    rounds = 1 if quick else 3
+    usual: list[tuple[float, float]] = []
+    doubled: dict[str, list[tuple[float, float]]] = {name: [] for name in USUAL}
+    for _ in range(rounds):
+        usual.append(alone(_learn, USUAL))
+        for name in USUAL:
+            doubled[name].append(alone(_learn, USUAL | {name: 2 * USUAL[name]}))
+    figures = {}
+    for name, measured in doubled.items():
+        words = name.replace("_", " ")
+        for side, what in enumerate(("time", "memory")):
+            values = ([pair[side] for pair in measured], [pair[side] for pair in usual])
+            figures[f"growth_of_{what}_with_{name}"] = ratio(*values, f"{what} with twice the {words}")
+    return figures
+
+
+def _learn(settings: dict[str, int]) -> float:
+    """Seconds of learning tasks of one class each, and of predicting after each."""
+    learner, task = before_a_step(
+        settings["classes"],
+        PODNet(epochs=1, finetune_epochs=1),
+        settings["images"],
+        tested=10,
+        side=settings["image_side"],
+        per_class=settings["memory_per_class"],
+    )
+
+    def tasks() -> None:
+        following = task
+        for _ in range(settings["tasks"]):
+            for _ in learner.learn(following):
+                pass
+            learner.predict(task.test_images)
+            following = replace(
+                following, index=following.index + 1, old=following.old + 1, train_targets=following.train_targets + 1
+            )
+
+    return seconds(tasks)

@@ -1,0 +1,49 @@
+"""Time and memory, measured so that a busy machine disturbs both sides alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One result: the median of several rounds, with the lowest and the highest."""
+
+    value: float
+    spread: tuple[float, float]
+    unit: str
+    what: str  # in words
+
+    def as_json(self) -> dict[str, object]:
+        return {"value": self.value, "spread": list(self.spread), "unit": self.unit, "what": self.what}
+
+
+def figure(values: Sequence[float], unit: str, what: str) -> Figure:
+    return Figure(statistics.median(values), (min(values), max(values)), unit, what)
+
+
+def ratio(slower: Sequence[float], faster: Sequence[float], what: str) -> Figure:
+    """How many times as long the first took, round by round."""
+    return figure([a / b for a, b in zip(slower, faster, strict=True)], "times", what)
+
+
+def seconds(work: Work) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def in_turns(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each piece of work, a round after the other; a first round, which warms up, does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            took = seconds(work)
+            if number:
+                taken[name].append(took)
+    return taken

@@ -1,0 +1,35 @@
+"""All measurements, each group in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from podnet.speed.alone import alone
+from podnet.speed.growth import growth
+from podnet.speed.images import augmentation, decoding
+from podnet.speed.measure import Figure, figure
+from podnet.speed.steps import after_task, step
+from podnet.speed.training import iteration, runs_at_once
+from podnet.speed.use import prediction, start
+
+Group = Callable[[bool], dict[str, Figure]]
+GROUPS: dict[str, Group] = {
+    "iteration": iteration,
+    "augmentation": augmentation,
+    "decoding": decoding,
+    "after_task": after_task,
+    "step": step,
+    "prediction": prediction,
+    "start": start,
+    "runs_at_once": runs_at_once,
+    "growth": growth,
+}
+LONG = ("runs_at_once", "growth")  # left out of a quick look
+
+
+def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple[str, dict[str, Figure]]]:
+    """Each group's figures, and the most memory its process took."""
+    for name in groups:
+        figures, memory = alone(GROUPS[name], quick, threads)
+        peak = figure([memory], "MB", "most memory of the process that measured this")
+        yield name, figures | {f"{name}_peak_memory": peak}

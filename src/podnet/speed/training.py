@@ -1,0 +1,126 @@
+"""The training iteration, and how many runs a machine should do at a time."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from podnet.methods import PODNet
+from podnet.methods.base import constant
+from podnet.network import Network, channels_last, frozen_copy
+from podnet.speed import plain
+from podnet.speed.measure import Figure, Work, figure, in_turns, ratio, seconds
+from podnet.speed.scene import TRANSFORM, before_a_step, noise
+from podnet.training import fit, make_optimizer
+
+OLD = 50  # classes known at the paper's first step on CIFAR-100
+BATCH = 128
+BATCHES = 2  # of an epoch that is measured
+SIDE = 2048  # of the matrices whose product shows what the machine can do
+
+
+class Epochs:
+    """One short epoch of PODNet's main phase: our loop over our network, or a plain one over a plain network."""
+
+    def __init__(self, old: int = OLD) -> None:
+        self.method = PODNet()
+        self.teacher = before_a_step(old, self.method)[0].network
+        self.phase = replace(self.method.phases(old, 1)[0], epochs=1, rate=constant(1e-4))
+        self.images = noise(BATCHES * BATCH)
+        self.targets = torch.arange(len(self.images)) % (old + 1)
+
+    def student(self) -> Network:
+        student = copy.deepcopy(self.teacher)
+        student.classifier.add_classes(1)
+        return student
+
+    def ours(self, distils: bool = True, compiled: bool = False) -> Work:
+        student = channels_last(self.student())
+        teacher = channels_last(frozen_copy(self.teacher)) if distils else None
+        optimizer = make_optimizer(student, self.phase, self.method.momentum, self.method.weight_decay)
+        for network in (student, teacher):
+            if compiled and network is not None:
+                network.backbone.compile(dynamic=True)
+        data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
+        return lambda: list(fit(student, self.phase, optimizer, *data, teacher))
+
+    def plain(self, distils: bool = True) -> Work:
+        student = plain.plain_copy(self.student())
+        teacher = plain.plain_copy(self.teacher).eval().requires_grad_(False) if distils else None
+        parameters, decay = list(self.phase.parameters(student)), self.method.weight_decay
+        optimizer = torch.optim.SGD(parameters, lr=1e-4, momentum=self.method.momentum, weight_decay=decay)
+        return lambda: plain.train(student, teacher, self.phase.loss, optimizer, self.batches())
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        draws = torch.Generator().manual_seed(0)
+        pairs = zip(self.images.split(BATCH), self.targets.split(BATCH), strict=True)
+        return [(TRANSFORM.augment(images, draws), targets) for images, targets in pairs]
+
+
+def iteration(quick: bool) -> dict[str, Figure]:
+    """Training iterations, ours and plain ones in turns."""
+    epochs = Epochs()
+    matrix = torch.rand(SIDE, SIDE)
+    works: dict[str, Work] = {
+        "ours": epochs.ours(),
+        "plain": epochs.plain(),
+        "ours alone": epochs.ours(distils=False),
+        "plain alone": epochs.plain(distils=False),
+        "product": lambda: torch.mm(matrix, matrix),
+    }
+    if not quick:
+        works["compiled"] = epochs.ours(compiled=True)
+    taken = in_turns(works, 2 if quick else 9)
+    with FlopCounterMode(display=False) as operations:
+        works["plain"]()
+    total = operations.get_total_flops()
+    peak = [2 * SIDE**3 / took for took in taken["product"]]
+    share = [total / took / most for took, most in zip(taken["ours"], peak, strict=True)]
+    speed = [len(epochs.images) / took for took in taken["ours"]]
+    figures = {
+        "iteration_vs_plain": ratio(taken["plain"], taken["ours"], "training iteration with distillation"),
+        "iteration_without_distillation_vs_plain": ratio(
+            taken["plain alone"], taken["ours alone"], "training iteration of a first task"
+        ),
+        "iteration_share_of_peak": figure(share, "share", "its arithmetic, of what a large matrix product reaches"),
+        "iteration_images_per_second": figure(speed, "images/s", "training with distillation"),
+    }
+    if not quick:
+        figures["iteration_compiled_vs_plain"] = ratio(taken["plain"], taken["compiled"], "the same with --compile")
+        figures["iteration_compiled_vs_eager"] = ratio(taken["ours"], taken["compiled"], "what --compile adds")
+    return figures
+
+
+def runs_at_once(quick: bool) -> dict[str, Figure]:
+    """Training in as many processes as there are cores, a thread each, against one process with a thread a core."""
+    cores = os.cpu_count() or 1
+    if cores == 1:
+        return {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores, context) as many, ProcessPoolExecutor(1, context) as one:
+
+        def share(pool: ProcessPoolExecutor, processes: int, threads: int) -> None:
+            """Together as many epochs as there are cores."""
+            wait([pool.submit(_train, threads, cores // processes) for _ in range(processes)])
+
+        works: dict[str, Work] = {"many": lambda: share(many, cores, 1), "one": lambda: share(one, 1, cores)}
+        taken = in_turns(works, 2 if quick else 6)
+    what = f"{cores} runs at once on a thread each, against one after the other on {cores} threads"
+    return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
+
+
+_work: list[Work] = []  # of this process, made once
+
+
+def _train(threads: int, times: int) -> float:
+    torch.set_num_threads(threads)
+    if not _work:
+        _work.append(Epochs().ours())
+    return sum(seconds(_work[0]) for _ in range(times))
