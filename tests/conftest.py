@@ -12,6 +12,7 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items):
     """Tests that share a long preparation go to one process of several, and first, so that none ends alone with it."""
     shared = [item for item in items if "everything" in item.fixturenames]
