@@ -127,7 +127,7 @@ def _add_reproduce(commands: Any) -> None:
         help="class orders: how many, or which (default: the paper's at full scale)",
     )
     add("--fidelity", choices=("paper", "released"), default="paper", help="of PODNet (default: paper)")
-    add("--jobs", metavar="N", type=int, default=1, help="runs at the same time (default: 1)")
+    add("--jobs", metavar="N", type=int, help="runs at the same time (default: one a core, at most 8; with a GPU 1)")
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
     add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops a run (default) or is left out")

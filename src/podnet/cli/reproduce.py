@@ -28,6 +28,7 @@ from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
 
+MOST_JOBS = 8  # unless asked for more: each takes a gigabyte or so
 LOOK = 5.0  # seconds between two looks at all runs, of which there may be hundreds
 
 
@@ -35,6 +36,8 @@ def reproduce_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.list:
         return _list(console)
+    if known.jobs is None:
+        known.jobs = _default_jobs(known.device)
     if known.jobs < 1:
         raise ConfigError(f"jobs is {known.jobs}; it must be at least 1.")
     folder = Path(known.output)
@@ -50,6 +53,11 @@ def reproduce_command(known: argparse.Namespace) -> int:
     for sentence in failed:
         console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failed else 0
+
+
+def _default_jobs(device: str) -> int:
+    """Runs with a core each learn more, taken together, than one run with all of them (docs/performance.md)."""
+    return min(MOST_JOBS, os.cpu_count() or 1) if choose_device(device) == "cpu" else 1
 
 
 def _list(console: Console) -> int:
