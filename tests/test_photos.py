@@ -19,6 +19,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from podnet.data.augment import Transform
+from podnet.data.decode import _jpeg_pixels
 from podnet.data.photos import FileNames, Photos
 from podnet.errors import DataError
 
@@ -129,6 +130,19 @@ def test_jpeg_is_decoded_small_only_where_pixels_remain(monkeypatch: pytest.Monk
     monkeypatch.setattr(Image.Image, "resize", spy)
     only(Photos(contents, 224))  # of which the centre takes 7/8: 447, 448, 896 ... pixels
     assert loaded == [(511, 511), (256, 256), (256, 256), (256, 256), (512, 512)]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("factor", [1, 2, 4, 8])
+def test_jpeg_pixels_are_those_of_pillow_to_the_bit(mode: str, factor: int) -> None:
+    for options in ({}, {"progressive": True}, {"subsampling": 0}, {"quality": 35}):
+        content = io.BytesIO(encoded(landscape(203, 151).convert(mode), "JPEG", **options))
+        with Image.open(content) as quick, Image.open(io.BytesIO(content.getvalue())) as pillow:
+            for image in (quick, pillow):
+                image.draft(None, (203 // factor, 151 // factor))
+            pixels = _jpeg_pixels(quick, content)
+            assert (pixels is None) == (mode == "CMYK")
+            assert pixels is None or np.array_equal(np.asarray(pixels), np.asarray(pillow))
 
 
 # Random crops

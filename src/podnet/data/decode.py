@@ -6,9 +6,11 @@ import io
 import math
 import random
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
+from simplejpeg import decode_jpeg
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -42,7 +44,7 @@ def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarr
         upright = (height, width) if orientation in SIDEWAYS else (width, height)
         box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed))
         scale = _reduce(image, min(box[2] - box[0], box[3] - box[1]) / size)
-        pixels = _without_alpha(image)
+        pixels = _jpeg_pixels(image, file) or _without_alpha(image)
         if orientation in TURNS:
             pixels = pixels.transpose(TURNS[orientation])
         left, top, right, bottom = (edge / scale for edge in box)
@@ -80,6 +82,19 @@ def _reduce(image: Image.Image, excess: float) -> float:
     factor = max((factor for factor in (2, 4, 8) if factor <= excess), default=1)
     drafted = image.draft(None, (image.width // factor, image.height // factor)) if factor > 1 else None
     return factor if drafted else 1
+
+
+def _jpeg_pixels(image: Image.Image, file: BinaryIO) -> Image.Image | None:
+    """The pixels of an ordinary JPEG, those of Pillow in a third of its time; None where it takes Pillow."""
+    if image.format != "JPEG" or image.mode not in ("RGB", "L"):
+        return None
+    file.seek(0)
+    try:
+        colours = "RGB" if image.mode == "RGB" else "GRAY"
+        pixels = decode_jpeg(file.read(), colours, min_height=image.height, min_width=image.width)
+    except ValueError:  # damaged: Pillow knows with what damage one can live
+        return None
+    return Image.fromarray(pixels if image.mode == "RGB" else pixels[:, :, 0])
 
 
 def _orientation(image: Image.Image) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, noise
 
 SIZE = 224
-PHOTO = (500, 375)  # the usual size of a photo in ImageNet
 
 
 def augmentation(quick: bool) -> dict[str, Figure]:
@@ -36,33 +36,41 @@ def augmentation(quick: bool) -> dict[str, Figure]:
 
 
 def decoding(quick: bool) -> dict[str, Figure]:
-    """Random crops of real photos at ImageNet's size: at a reduced JPEG scale, and with more processes."""
-    from sklearn.datasets import load_sample_images
-
+    """Random crops of real photos: of ImageNet's usual size in one process and in more, and of a telephone's."""
     cores = os.cpu_count() or 1
+    rounds = 3 if quick else 9
     with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for i in range(64 if quick else 256):
-            photo = Image.fromarray(load_sample_images().images[i % 2]).resize(PHOTO)
-            paths.append(Path(folder, f"{i}.jpg"))
-            photo.save(paths[-1], quality=90)
-        photos = Photos(tuple(paths), SIZE)
-        parts = torch.arange(len(photos)).split(16)
-        draws, plainly = torch.Generator(), np.random.default_rng(0)
-
-        def ours(workers: int) -> Work:
-            return lambda: list(replace(photos, workers=workers).batches(parts, draws.manual_seed(0)))
-
-        works: dict[str, Work] = {
-            "ours": ours(0),
-            "pillow": lambda: [plain.random_crop(path, SIZE, plainly) for path in paths],
-            "one": ours(1),
-            "all": ours(cores),
-        }
-        taken = in_turns(works, 3 if quick else 9)
+        photos = _photos(Path(folder), (500, 375), 64 if quick else 256)
+        large = _photos(Path(folder), (2000, 1500), 8 if quick else 32)
+        taken = in_turns(
+            {"ours": _ours(photos), "pillow": _pillow(photos), "one": _ours(photos, 1), "all": _ours(photos, cores)},
+            rounds,
+        )
+        taken |= in_turns({"ours large": _ours(large), "pillow large": _pillow(large)}, rounds)
     rate = [len(photos) / took for took in taken["ours"]]
     return {
-        "decoding_vs_pillow": ratio(taken["pillow"], taken["ours"], "random crops of photos, in one process"),
+        "decoding_vs_pillow": ratio(taken["pillow"], taken["ours"], "random crops of 500 x 375 photos, one process"),
+        "decoding_large_vs_pillow": ratio(taken["pillow large"], taken["ours large"], "the same of 2000 x 1500"),
         "decoding_all_cores_vs_one": ratio(taken["one"], taken["all"], f"{cores} decoding processes against one"),
-        "decoding_photos_per_second": figure(rate, "photos/s", "in one process"),
+        "decoding_photos_per_second": figure(rate, "photos/s", "500 x 375, in one process"),
     }
+
+
+def _photos(folder: Path, shape: tuple[int, int], count: int) -> list[Path]:
+    """Copies of two photos that come with scikit-learn."""
+    from sklearn.datasets import load_sample_images
+
+    pictures = [Image.fromarray(pixels).resize(shape) for pixels in load_sample_images().images]
+    paths = [folder / f"{shape[0]}-{i}.jpg" for i in range(count)]
+    for path, picture in zip(paths, itertools.cycle(pictures), strict=False):
+        picture.save(path, quality=90)
+    return paths
+
+
+def _ours(paths: Sequence[Path], workers: int = 0) -> Work:
+    photos, parts = Photos(tuple(paths), SIZE, workers), torch.arange(len(paths)).split(16)
+    return lambda: list(photos.batches(parts, torch.Generator().manual_seed(0)))
+
+
+def _pillow(paths: Sequence[Path]) -> Work:
+    return lambda: [plain.random_crop(path, SIZE, np.random.default_rng(i)) for i, path in enumerate(paths)]
