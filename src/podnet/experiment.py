@@ -20,6 +20,7 @@ from podnet.files import append_line, keep_lines
 from podnet.learner import Learner, Precision
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
+from podnet.processes import keep_freed_memory
 from podnet.runs import FIRST_TASK_DONE, Run
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
@@ -167,6 +168,7 @@ def run(
     A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
     first task (`Experiment.first_task`) and comes to exactly what it would have come to.
     """
+    keep_freed_memory()
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
     torch.set_float32_matmul_precision("high" if experiment.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"

@@ -12,8 +12,9 @@ from podnet.errors import ConfigError, PodnetError, nearest
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the `podnet` command; returns the exit code."""
-    # Threads that wait for work by spinning make training ten times slower where others use the cores too.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # How long an OpenMP thread spins before it sleeps: as it comes, training beside another program is half as fast;
+    # with no spinning at all, it is a third slower where nothing else runs (docs/performance.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except PodnetError as error:

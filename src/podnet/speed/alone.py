@@ -10,17 +10,27 @@ from typing import TypeVar
 
 import torch
 
+from podnet.processes import keep_freed_memory
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def alone(work: Callable[[Given], Made], given: Given, threads: int | None = None) -> tuple[Made, float]:
-    """What the work makes of what is given to it, and the most memory its process had, in MB."""
+def alone(
+    work: Callable[[Given], Made], given: Given, threads: int | None = None, keeps: bool = False
+) -> tuple[Made, float]:
+    """What the work makes of what is given to it, and the most memory a process of it had, in MB.
+
+    With `keeps` the process keeps freed memory, as one of `podnet run` does.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, work, given, threads or torch.get_num_threads()).result()
+        return pool.submit(_measured, work, given, threads or torch.get_num_threads(), keeps).result()
 
 
-def _measured(work: Callable[[Given], Made], given: Given, threads: int) -> tuple[Made, float]:
+def _measured(work: Callable[[Given], Made], given: Given, threads: int, keeps: bool) -> tuple[Made, float]:
+    if keeps:
+        keep_freed_memory()
     torch.set_num_threads(threads)
     made = work(given)
-    return made, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    own, children = (resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return made, max(own, children) / 1024

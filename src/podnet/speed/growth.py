@@ -18,9 +18,9 @@ def growth(quick: bool) -> dict[str, Figure]:
     usual: list[tuple[float, float]] = []
     doubled: dict[str, list[tuple[float, float]]] = {name: [] for name in USUAL}
     for _ in range(rounds):
-        usual.append(alone(_learn, USUAL))
+        usual.append(alone(_learn, USUAL, keeps=True))
         for name in USUAL:
-            doubled[name].append(alone(_learn, USUAL | {name: 2 * USUAL[name]}))
+            doubled[name].append(alone(_learn, USUAL | {name: 2 * USUAL[name]}, keeps=True))
     figures = {}
     for name, measured in doubled.items():
         words = name.replace("_", " ")

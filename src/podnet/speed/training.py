@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from podnet.methods import PODNet
 from podnet.methods.base import constant
 from podnet.network import Network, channels_last, frozen_copy
+from podnet.processes import keep_freed_memory
 from podnet.speed import plain
-from podnet.speed.measure import Figure, Work, figure, in_turns, ratio, seconds
+from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, before_a_step, noise
 from podnet.training import fit, make_optimizer
 
@@ -65,25 +68,20 @@ class Epochs:
 
 
 def iteration(quick: bool) -> dict[str, Figure]:
-    """Training iterations, ours and plain ones in turns."""
-    epochs = Epochs()
-    matrix = torch.rand(SIDE, SIDE)
-    works: dict[str, Work] = {
-        "ours": epochs.ours(),
-        "plain": epochs.plain(),
-        "ours alone": epochs.ours(distils=False),
-        "plain alone": epochs.plain(distils=False),
-        "product": lambda: torch.mm(matrix, matrix),
-    }
+    """Training iterations in turns: ours in a process as `podnet run` sets it up, plain ones in another as it comes."""
+    names = {"ours": True, "plain": False, "ours alone": True, "plain alone": False, "product": False}
     if not quick:
-        works["compiled"] = epochs.ours(compiled=True)
-    taken = in_turns(works, 2 if quick else 9)
+        names["compiled"] = True
+    with _pool(1, keeps=True) as ours, _pool(1, keeps=False) as theirs:
+        threads = torch.get_num_threads()
+        works = {name: _turn(ours if own else theirs, name, threads) for name, own in names.items()}
+        taken = in_turns(works, 3 if quick else 9)
     with FlopCounterMode(display=False) as operations:
-        works["plain"]()
+        _work("plain")()
     total = operations.get_total_flops()
     peak = [2 * SIDE**3 / took for took in taken["product"]]
     share = [total / took / most for took, most in zip(taken["ours"], peak, strict=True)]
-    speed = [len(epochs.images) / took for took in taken["ours"]]
+    speed = [BATCHES * BATCH / took for took in taken["ours"]]
     figures = {
         "iteration_vs_plain": ratio(taken["plain"], taken["ours"], "training iteration with distillation"),
         "iteration_without_distillation_vs_plain": ratio(
@@ -103,24 +101,44 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
     cores = os.cpu_count() or 1
     if cores == 1:
         return {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores, context) as many, ProcessPoolExecutor(1, context) as one:
-
-        def share(pool: ProcessPoolExecutor, processes: int, threads: int) -> None:
-            """Together as many epochs as there are cores."""
-            wait([pool.submit(_train, threads, cores // processes) for _ in range(processes)])
-
-        works: dict[str, Work] = {"many": lambda: share(many, cores, 1), "one": lambda: share(one, 1, cores)}
+    with _pool(cores, keeps=True) as many, _pool(1, keeps=True) as one:
+        works: dict[str, Work] = {
+            "many": lambda: wait([many.submit(_train, "ours", 1, 4) for _ in range(cores)]),
+            "one": lambda: wait([one.submit(_train, "ours", cores, 4 * cores)]),
+        }
         taken = in_turns(works, 2 if quick else 6)
     what = f"{cores} runs at once on a thread each, against one after the other on {cores} threads"
     return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
 
 
-_work: list[Work] = []  # of this process, made once
+def _pool(processes: int, keeps: bool) -> ProcessPoolExecutor:
+    """Processes to train in; they keep freed memory, as in a run of ours, or not."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes, context, initializer=keep_freed_memory if keeps else None)
 
 
-def _train(threads: int, times: int) -> float:
+def _turn(pool: ProcessPoolExecutor, name: str, threads: int) -> Work:
+    return lambda: pool.submit(_train, name, threads, 1).result()
+
+
+def _train(name: str, threads: int, times: int) -> None:
     torch.set_num_threads(threads)
-    if not _work:
-        _work.append(Epochs().ours())
-    return sum(seconds(_work[0]) for _ in range(times))
+    for _ in range(times):
+        _work(name)()
+
+
+@cache
+def _work(name: str) -> Work:
+    """A piece of work of this process, made once."""
+    if name == "product":
+        matrix = torch.rand(SIDE, SIDE)
+        return lambda: torch.mm(matrix, matrix)
+    epochs = Epochs()
+    makers: dict[str, Callable[[], Work]] = {
+        "ours": epochs.ours,
+        "plain": epochs.plain,
+        "ours alone": lambda: epochs.ours(distils=False),
+        "plain alone": lambda: epochs.plain(distils=False),
+        "compiled": lambda: epochs.ours(compiled=True),
+    }
+    return makers[name]()
