@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 from rich.console import Console
@@ -27,10 +26,10 @@ def bench_command(known: argparse.Namespace) -> int:
     output = Path(known.output)
     if not output.parent.is_dir():
         raise ConfigError(f"the folder of {output} does not exist; make it, or choose another --output.")
-    threads = known.threads or os.cpu_count() or 1
-    console.print(f"{threads} threads; each figure: the median of several rounds, and the lowest and highest of them")
+    words = "1 thread" if known.threads == 1 else f"{known.threads} threads"
+    console.print(f"{words}; each figure: the median of several rounds, and the lowest and the highest", soft_wrap=True)
     found: dict[str, Figure] = {}
-    for name, figures in measured(groups, known.quick, threads):
+    for name, figures in measured(groups, known.quick, known.threads):
         found |= figures
         console.print(_table(name, figures))
         # After each group: what was measured is not lost if the next one is stopped.

@@ -38,7 +38,7 @@ def augmentation(quick: bool) -> dict[str, Figure]:
 def decoding(quick: bool) -> dict[str, Figure]:
     """Random crops of real photos: of ImageNet's usual size in one process and in more, and of a telephone's."""
     cores = os.cpu_count() or 1
-    rounds = 3 if quick else 9
+    rounds = 2 if quick else 9
     with tempfile.TemporaryDirectory() as folder:
         photos = _photos(Path(folder), (500, 375), 64 if quick else 256)
         large = _photos(Path(folder), (2000, 1500), 8 if quick else 32)

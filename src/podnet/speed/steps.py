@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from podnet.methods import PODNet
+import numpy as np
+from PIL import Image
+
 from podnet.network import Network
 from podnet.speed import plain
 from podnet.speed.alone import alone
-from podnet.speed.measure import Figure, figure, ratio, seconds
+from podnet.speed.measure import Figure, figure, in_turns, ratio, seconds
 from podnet.speed.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
-from podnet.speed.training import BATCH, Epochs
+from podnet.speed.training import BATCH, BATCHES, both_sides
 
 KEPT = 20  # exemplars a class
 TESTED = 100  # test images a class
@@ -47,33 +49,37 @@ def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], 
 
 
 def step(quick: bool) -> dict[str, Figure]:
-    """A whole step of one class: imprint, train, fine-tune, herd, evaluate. The paper's epochs, scaled up from one."""
+    """A whole step of one class (imprint, train, fine-tune, herd, evaluate) at the paper's epochs, from its parts."""
     figures = {}
     for name, seen in {"step_50_classes_vs_released_order": 50, "step_vs_released_order": 100}.items():
-        rounds = [(alone(_our_step, seen, keeps=True)[0], _released_step(seen)) for _ in range(1 if quick else 3)]
-        ours, theirs = ([pair[side] for pair in rounds] for side in (0, 1))
+        around = alone(_around_training, seen, keeps=True)[0]
+        with both_sides() as sides:
+            parts = ("ours", "finetune", "plain", "plain pass")
+            taken = in_turns({part: sides(part, seen - 1) for part in parts}, 1 if quick else 5)
+        image = {part: [took / (BATCHES * BATCH) for took in values] for part, values in taken.items()}
+        training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
+        # The released fine-tuning runs the teacher and the whole network backward too, and both augment with Pillow.
+        reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
+        augmented = _pillow_augmentation() * (training + tuning)
+        ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
+        pairs = zip(image["plain"], image["plain pass"], strict=True)
+        theirs = [(training + tuning) * a + reading * b + augmented for a, b in pairs]
         figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
     return figures
 
 
-def _our_step(seen: int) -> float:
-    learner, task = before_a_step(seen - 1, PODNet(epochs=1, finetune_epochs=1), tested=SAMPLE // seen)
+def _around_training(seen: int) -> float:
+    """Our seconds to imprint, herd, compute class means and evaluate."""
+    learner, task = before_a_step(seen - 1, Untrained(), tested=10)
+    learner.predict(noise(BATCH))  # warms up
     taken = stages(learner, task)
-    taken["train"] *= EPOCHS
-    taken["finetune"] *= FINETUNE_EPOCHS
-    evaluated = seconds(lambda: learner.predict(task.test_images)) / len(task.test_images)
-    return sum(taken.values()) + TESTED * seen * evaluated
+    return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / 10
 
 
-def _released_step(seen: int) -> float:
-    epochs = Epochs(seen - 1)
-    trained, finetuned = epochs.plain(), epochs.plain(distils=False)  # its fine-tuning runs the whole network backward
-    trained()
-    count = len(epochs.images)
-    each = seconds(trained) / count, seconds(finetuned) / count, _plain_pass(epochs.teacher)
-    training = EPOCHS * (IMAGES + KEPT * (seen - 1))
-    reading = IMAGES + PASSES * seen * IMAGES + seen * TESTED  # to imprint, after training, to evaluate
-    return training * each[0] + FINETUNE_EPOCHS * KEPT * seen * each[1] + reading * each[2]
+def _pillow_augmentation() -> float:
+    """Seconds an image."""
+    picture, draws = Image.fromarray(noise(1)[0].permute(1, 2, 0).numpy()), np.random.default_rng(0)
+    return seconds(lambda: [plain.augment(picture, TRANSFORM.pad, draws) for _ in range(SAMPLE)]) / SAMPLE
 
 
 def _plain_pass(network: Network) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -35,7 +36,7 @@ class Epochs:
     def __init__(self, old: int = OLD) -> None:
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
-        self.phase = replace(self.method.phases(old, 1)[0], epochs=1, rate=constant(1e-4))
+        self.phases = [replace(p, epochs=1, rate=constant(1e-4)) for p in self.method.phases(old, 1)]
         self.images = noise(BATCHES * BATCH)
         self.targets = torch.arange(len(self.images)) % (old + 1)
 
@@ -44,22 +45,29 @@ class Epochs:
         student.classifier.add_classes(1)
         return student
 
-    def ours(self, distils: bool = True, compiled: bool = False) -> Work:
+    def ours(self, distils: bool = True, compiled: bool = False, phase: int = 0) -> Work:
         student = channels_last(self.student())
         teacher = channels_last(frozen_copy(self.teacher)) if distils else None
-        optimizer = make_optimizer(student, self.phase, self.method.momentum, self.method.weight_decay)
+        chosen = self.phases[phase]
+        optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
         for network in (student, teacher):
             if compiled and network is not None:
                 network.backbone.compile(dynamic=True)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
-        return lambda: list(fit(student, self.phase, optimizer, *data, teacher))
+        return lambda: list(fit(student, chosen, optimizer, *data, teacher))
 
     def plain(self, distils: bool = True) -> Work:
         student = plain.plain_copy(self.student())
         teacher = plain.plain_copy(self.teacher).eval().requires_grad_(False) if distils else None
-        parameters, decay = list(self.phase.parameters(student)), self.method.weight_decay
+        train, decay = self.phases[0], self.method.weight_decay
+        parameters = list(train.parameters(student))
         optimizer = torch.optim.SGD(parameters, lr=1e-4, momentum=self.method.momentum, weight_decay=decay)
-        return lambda: plain.train(student, teacher, self.phase.loss, optimizer, self.batches())
+        return lambda: plain.train(student, teacher, train.loss, optimizer, self.batches())
+
+    def plain_pass(self) -> Work:
+        """Features of the images, extracted plainly."""
+        network, images = plain.plain_copy(self.teacher), TRANSFORM.normalise(self.images)
+        return lambda: plain.features(network, images.split(BATCH))
 
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         draws = torch.Generator().manual_seed(0)
@@ -68,16 +76,12 @@ class Epochs:
 
 
 def iteration(quick: bool) -> dict[str, Figure]:
-    """Training iterations in turns: ours in a process as `podnet run` sets it up, plain ones in another as it comes."""
-    names = {"ours": True, "plain": False, "ours alone": True, "plain alone": False, "product": False}
-    if not quick:
-        names["compiled"] = True
-    with _pool(1, keeps=True) as ours, _pool(1, keeps=False) as theirs:
-        threads = torch.get_num_threads()
-        works = {name: _turn(ours if own else theirs, name, threads) for name, own in names.items()}
-        taken = in_turns(works, 3 if quick else 9)
+    """Training iterations in turns, ours and plain ones."""
+    names = ["ours", "plain", "ours alone", "plain alone", "product", *(["compiled"] if not quick else [])]
+    with both_sides() as sides:
+        taken = in_turns({name: sides(name, OLD) for name in names}, 2 if quick else 9)
     with FlopCounterMode(display=False) as operations:
-        _work("plain")()
+        Epochs().plain()()
     total = operations.get_total_flops()
     peak = [2 * SIDE**3 / took for took in taken["product"]]
     share = [total / took / most for took, most in zip(taken["ours"], peak, strict=True)]
@@ -111,34 +115,44 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
     return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
 
 
+@contextmanager
+def both_sides() -> Iterator[Callable[[str, int], Work]]:
+    """A maker of work, by its name and the number of old classes: ours in a process as `podnet run` sets it up."""
+    threads = torch.get_num_threads()
+    with _pool(1, keeps=True) as ours, _pool(1, keeps=False) as theirs:
+
+        def make(name: str, old: int) -> Work:
+            pool = theirs if name.startswith(("plain", "product")) else ours
+            return lambda: pool.submit(_train, name, threads, 1, old).result()
+
+        yield make
+
+
 def _pool(processes: int, keeps: bool) -> ProcessPoolExecutor:
-    """Processes to train in; they keep freed memory, as in a run of ours, or not."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(processes, context, initializer=keep_freed_memory if keeps else None)
 
 
-def _turn(pool: ProcessPoolExecutor, name: str, threads: int) -> Work:
-    return lambda: pool.submit(_train, name, threads, 1).result()
-
-
-def _train(name: str, threads: int, times: int) -> None:
+def _train(name: str, threads: int, times: int, old: int = OLD) -> None:
     torch.set_num_threads(threads)
     for _ in range(times):
-        _work(name)()
+        _work(name, old)()
 
 
 @cache
-def _work(name: str) -> Work:
+def _work(name: str, old: int) -> Work:
     """A piece of work of this process, made once."""
     if name == "product":
         matrix = torch.rand(SIDE, SIDE)
         return lambda: torch.mm(matrix, matrix)
-    epochs = Epochs()
+    epochs = Epochs(old)
     makers: dict[str, Callable[[], Work]] = {
         "ours": epochs.ours,
-        "plain": epochs.plain,
         "ours alone": lambda: epochs.ours(distils=False),
-        "plain alone": lambda: epochs.plain(distils=False),
         "compiled": lambda: epochs.ours(compiled=True),
+        "finetune": lambda: epochs.ours(distils=False, phase=1),
+        "plain": epochs.plain,
+        "plain alone": lambda: epochs.plain(distils=False),
+        "plain pass": epochs.plain_pass,
     }
     return makers[name]()

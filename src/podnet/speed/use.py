@@ -27,7 +27,7 @@ def prediction(quick: bool) -> dict[str, Figure]:
         "one": lambda: [learner.predict(one) for _ in range(16)],
         "many": lambda: learner.predict(many),
     }
-    taken = in_turns(works, 3 if quick else 9)
+    taken = in_turns(works, 2 if quick else 9)
     alone = [16 / took for took in taken["one"]]
     together = [len(many) / took for took in taken["many"]]
     return {
@@ -44,7 +44,7 @@ def start(quick: bool) -> dict[str, Figure]:
         "help": (["-m", "podnet", "--help"], "podnet --help"),
         "first_prediction": (["-c", FIRST_PREDICTION], "a new process to its first prediction"),
     }
-    rounds = 3 if quick else 9
+    rounds = 2 if quick else 9
     return {
         f"start_{name}_seconds": figure([_cpu_seconds(arguments) for _ in range(rounds + 1)][1:], "s of CPU", what)
         for name, (arguments, what) in commands.items()
