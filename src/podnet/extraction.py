@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.augment import Transform
-from podnet.data.images import Images, feed
+from podnet.data.images import Images, feed, to_device
 from podnet.errors import DataError
 from podnet.network import Network
 
@@ -31,7 +31,7 @@ def extract(
     network.eval()
     indices, features, logits = [], [], []
     for part, pixels in feed(images, torch.arange(len(images)).split(BATCH)):
-        batch = pixels.to(device)
+        batch = to_device(pixels, device)
         outputs = network(transform.normalise(batch.flip(3) if mirror else batch))
         indices.append(part)
         features.append(outputs.embedding)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.augment import Transform, batches
-from podnet.data.images import Images, feed
+from podnet.data.images import Images, feed, to_device
 from podnet.errors import PodnetError
 from podnet.methods.base import Phase
 from podnet.network import Network
@@ -87,7 +87,7 @@ def fit(
         parts = batches(len(targets), batch_size, draws)
         seen = 0
         for i, (chosen, pixels) in enumerate(feed(images, parts, draws if phase.augment else None)):
-            batch = pixels.to(targets.device, non_blocking=True)
+            batch = to_device(pixels, targets.device)
             inputs = transform.augment(batch, draws) if phase.augment else transform.normalise(batch)
             student = network(inputs, phase.attention)
             with torch.no_grad():

@@ -22,6 +22,12 @@ def feed(
     return ((part, images[part]) for part in parts)
 
 
+def to_device(pixels: Tensor, device: torch.device) -> Tensor:
+    """The pixels there; to a GPU from page-locked memory, so that the copy goes on beside the computation."""
+    pinned = pixels.pin_memory() if device.type == "cuda" and not pixels.is_cuda else pixels
+    return pinned.to(device, non_blocking=True)
+
+
 def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
     """Refuse to go on when skipping unreadable photos leaves nothing of a class."""
     if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
