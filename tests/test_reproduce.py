@@ -32,7 +32,7 @@ COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then e
 def everything(tmp_path_factory):
     """The folder of `podnet reproduce all --scale smoke`."""
     folder = tmp_path_factory.mktemp("everything")
-    assert main(["reproduce", "all", "--scale", "smoke", "--threads", "1", "--output", str(folder)]) == 0
+    assert main(["reproduce", "all", "--scale", "smoke", "--jobs", "1", "--threads", "1", "--output", str(folder)]) == 0
     return folder
 
 

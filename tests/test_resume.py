@@ -22,7 +22,7 @@ OPTIONS = {
     "epochs": 2,
     "batch_size": 32,
     "memory_per_class": 5,
-    "images_per_class": 60,
+    "images_per_class": 32,
     "checkpoint_seconds": 0,
     "threads": 1,
 }

@@ -55,12 +55,12 @@ SMOKE = Setting(
     classes=8,
     bases={10: 4, 20: 4, 30: 5, 40: 5, 50: 6, 500: 6},
     increments={50: 1, 25: 2, 10: 2, 5: 2},
-    memory_total=160,
+    memory_total=120,
     largest_memory=20,
-    options={"epochs": 1, "images_per_class": 40},
+    options={"epochs": 1, "images_per_class": 24},
     method_options={"podnet": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}},
     orders=("random",),
-    images=40,
+    images=24,
 )
 
 SETTINGS: dict[str, dict[str, Setting]] = {
