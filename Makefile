@@ -17,9 +17,9 @@ demo: $(READY)  ## PODNet on the embedded digits: 5 classes, then one more a ste
 	$(BIN)/podnet run --output runs/demo --overwrite
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
-bench: $(READY)  ## how fast it is here, in ratios: podnet bench --quick takes 3 minutes
+bench: $(READY)  ## how fast it is here, in ratios: podnet bench --quick takes a few minutes
 	$(BIN)/podnet bench
 
 lint: $(READY)

@@ -30,8 +30,9 @@ COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then e
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory):
-    """The folder of `podnet reproduce all --scale smoke`."""
-    folder = tmp_path_factory.mktemp("everything")
+    """The folder of `podnet reproduce all --scale smoke`. Test processes side by side share the work on it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "everything"
     assert main(["reproduce", "all", "--scale", "smoke", "--jobs", "1", "--threads", "1", "--output", str(folder)]) == 0
     return folder
 

@@ -55,7 +55,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     methods.add_argument("name", nargs="?", help="a method")
     bench = commands.add_parser("bench", help="measure how fast it is on this machine", allow_abbrev=False)
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="only these measurements, such as iteration or step")
-    bench.add_argument("--quick", action="store_true", help="fewer rounds, without compiling and growth: 3 minutes")
+    bench.add_argument("--quick", action="store_true", help="fewer rounds, without compiling and growth")
     bench.add_argument("--output", metavar="FILE", default="bench.json", help="where to write (default: bench.json)")
     bench.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, as in reproduce)")
     commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)

@@ -23,7 +23,7 @@ def after_task(quick: bool) -> dict[str, Figure]:
     """Herding and class means with 10, 50 and 100 classes seen."""
     counts = (10, 50, 100)
     stages(*before_a_step(9, Untrained()))  # warms up
-    rounds = [_after_tasks(counts) for _ in range(2 if quick else 5)]
+    rounds = [_after_tasks(counts) for _ in range(1 if quick else 5)]
     touched = {seen: IMAGES + 2 * KEPT * seen for seen in counts}  # new images; exemplars and their mirror images
     spent = {seen: [taken[seen]["herd"] + taken[seen]["means"] for taken, _ in rounds] for seen in counts}
     each = {seen: [took / touched[seen] for took in spent[seen]] for seen in counts}
@@ -51,20 +51,20 @@ def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], 
 def step(quick: bool) -> dict[str, Figure]:
     """A whole step of one class (imprint, train, fine-tune, herd, evaluate) at the paper's epochs, from its parts."""
     figures = {}
-    for name, seen in {"step_50_classes_vs_released_order": 50, "step_vs_released_order": 100}.items():
-        around = alone(_around_training, seen, keeps=True)[0]
-        with both_sides() as sides:
+    with both_sides() as sides:
+        for name, seen in {"step_50_classes_vs_released_order": 50, "step_vs_released_order": 100}.items():
+            around = alone(_around_training, seen, keeps=True)[0]
             parts = ("ours", "finetune", "plain", "plain pass")
             taken = in_turns({part: sides(part, seen - 1) for part in parts}, 1 if quick else 5)
-        image = {part: [took / (BATCHES * BATCH) for took in values] for part, values in taken.items()}
-        training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
-        # The released fine-tuning runs the teacher and the whole network backward too, and both augment with Pillow.
-        reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
-        augmented = _pillow_augmentation() * (training + tuning)
-        ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
-        pairs = zip(image["plain"], image["plain pass"], strict=True)
-        theirs = [(training + tuning) * a + reading * b + augmented for a, b in pairs]
-        figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
+            image = {part: [took / (BATCHES * BATCH) for took in values] for part, values in taken.items()}
+            training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
+            ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
+            # The released fine-tuning runs the teacher and the whole network backward too; Pillow augments for both.
+            reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
+            augmented = _pillow_augmentation() * (training + tuning)
+            pairs = zip(image["plain"], image["plain pass"], strict=True)
+            theirs = [(training + tuning) * a + reading * b + augmented for a, b in pairs]
+            figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
     return figures
 
 

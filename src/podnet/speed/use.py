@@ -44,7 +44,7 @@ def start(quick: bool) -> dict[str, Figure]:
         "help": (["-m", "podnet", "--help"], "podnet --help"),
         "first_prediction": (["-c", FIRST_PREDICTION], "a new process to its first prediction"),
     }
-    rounds = 2 if quick else 9
+    rounds = 1 if quick else 9
     return {
         f"start_{name}_seconds": figure([_cpu_seconds(arguments) for _ in range(rounds + 1)][1:], "s of CPU", what)
         for name, (arguments, what) in commands.items()
