@@ -10,11 +10,10 @@ from torch._dynamo.utils import counters
 from podnet.backbones import ConvNorm, EverySecondPixel, ResNet, _stage
 from podnet.cli import main
 from podnet.methods import PODNet
-from podnet.network import Network, channels_last, frozen_copy
+from podnet.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.speed import plain
 from podnet.speed.measure import figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, Untrained, before_a_step, noise, stages
-from podnet.speed.training import Epochs
 
 
 def moved(old, seed=1):
@@ -74,7 +73,7 @@ def test_a_compiled_network_gives_the_same_and_is_compiled_once_for_all_tasks():
             student.classifier.add_classes(task)  # the classifier grows
         compiled = [copy.deepcopy(network) for network in (student, teacher)]
         for network in compiled:
-            network.backbone.compile(dynamic=True)
+            compile_backbone(network)
         for count in (32, 32, 17):  # the last batch is smaller
             inputs = torch.randn(count, 3, 16, 16).double().contiguous(memory_format=torch.channels_last)
             loss, slopes = loss_and_gradients(*compiled, method, inputs)
@@ -91,13 +90,6 @@ def test_the_features_that_the_plain_pass_extracts_are_ours():
     learner.network.train()(TRANSFORM.normalise(noise(64)))
     theirs = plain.features(plain.plain_copy(learner.network), TRANSFORM.normalise(task.train_images).split(128))
     torch.testing.assert_close(learner.features(task.train_images), theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_a_plain_epoch_trains_on_the_same_images():
-    epochs = Epochs(old=10)
-    inputs, targets = (torch.cat(side) for side in zip(*epochs.batches(), strict=True))
-    assert inputs.shape == (256, 3, 32, 32)
-    assert targets.tolist() == epochs.targets.tolist()
 
 
 @pytest.mark.parametrize(("fidelity", "passes"), [("paper", 1), ("released", 2)])

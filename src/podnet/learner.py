@@ -27,7 +27,7 @@ from podnet.extraction import Extracted, extract
 from podnet.herding import herd
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method, Phase, Pool
-from podnet.network import Network, channels_last, frozen_copy
+from podnet.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive
 from podnet.tasks import Task
@@ -220,7 +220,7 @@ class Learner:
         """The network on the device, in the layout and the form that are fastest there."""
         network.mixed = self.precision == "bf16-mixed"
         if self.compile:
-            network.backbone.compile(dynamic=True)  # without the classifier, which grows: once for all tasks
+            compile_backbone(network)
         return channels_last(network.to(self.device))
 
     @contextmanager

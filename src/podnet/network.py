@@ -54,6 +54,11 @@ def channels_last(network: Network) -> Network:
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
+def compile_backbone(network: Network) -> None:
+    """Compile once for all tasks and batch sizes: without the classifier, which grows."""
+    network.backbone.compile(dynamic=True)
+
+
 def frozen_copy(network: Network) -> Network:
     """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
     teacher = copy.deepcopy(network).eval()

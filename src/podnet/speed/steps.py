@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from podnet.network import Network
 from podnet.speed import plain
 from podnet.speed.alone import alone
 from podnet.speed.measure import Figure, figure, in_turns, ratio, seconds
 from podnet.speed.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
-from podnet.speed.training import BATCH, BATCHES, both_sides
+from podnet.speed.training import BATCH, BATCHES, Epochs, both_sides
 
 KEPT = 20  # exemplars a class
 TESTED = 100  # test images a class
 PASSES = 4  # of the released code over all training images of all classes seen, after each task
 EPOCHS, FINETUNE_EPOCHS = 160, 20  # the paper's, on CIFAR-100
-SAMPLE = 256  # images of a pass that is measured, to be scaled up
+SAMPLE = 256  # images that Pillow augments, to be scaled up
 
 
 def after_task(quick: bool) -> dict[str, Figure]:
@@ -45,7 +44,7 @@ def after_task(quick: bool) -> dict[str, Figure]:
 def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], float]:
     """One round: the stages for each number of classes, and the seconds an image of a plain pass."""
     taken = {seen: stages(*before_a_step(seen - 1, Untrained())) for seen in counts}
-    return taken, _plain_pass(before_a_step(1, Untrained())[0].network)
+    return taken, seconds(Epochs().plain_pass()) / (BATCHES * BATCH)
 
 
 def step(quick: bool) -> dict[str, Figure]:
@@ -80,9 +79,3 @@ def _pillow_augmentation() -> float:
     """Seconds an image."""
     picture, draws = Image.fromarray(noise(1)[0].permute(1, 2, 0).numpy()), np.random.default_rng(0)
     return seconds(lambda: [plain.augment(picture, TRANSFORM.pad, draws) for _ in range(SAMPLE)]) / SAMPLE
-
-
-def _plain_pass(network: Network) -> float:
-    """Seconds an image to extract features plainly."""
-    copied, images = plain.plain_copy(network), TRANSFORM.normalise(noise(SAMPLE))
-    return seconds(lambda: plain.features(copied, images.split(BATCH))) / SAMPLE

@@ -6,7 +6,7 @@ import copy
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from podnet.methods import PODNet
 from podnet.methods.base import constant
-from podnet.network import Network, channels_last, frozen_copy
+from podnet.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.processes import keep_freed_memory
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
@@ -52,7 +52,7 @@ class Epochs:
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
         for network in (student, teacher):
             if compiled and network is not None:
-                network.backbone.compile(dynamic=True)
+                compile_backbone(network)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
         return lambda: list(fit(student, chosen, optimizer, *data, teacher))
 
@@ -107,8 +107,8 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
         return {}
     with _pool(cores, keeps=True) as many, _pool(1, keeps=True) as one:
         works: dict[str, Work] = {
-            "many": lambda: wait([many.submit(_train, "ours", 1, 4) for _ in range(cores)]),
-            "one": lambda: wait([one.submit(_train, "ours", cores, 4 * cores)]),
+            "many": lambda: list(many.map(_train, ["ours"] * cores, [1] * cores, [4] * cores)),
+            "one": lambda: one.submit(_train, "ours", cores, 4 * cores).result(),
         }
         taken = in_turns(works, 2 if quick else 6)
     what = f"{cores} runs at once on a thread each, against one after the other on {cores} threads"
