@@ -17,14 +17,14 @@ from podnet.fidelity import Fidelity
 
 Pooling = Literal["pixels", "channels", "gap", "width", "height", "spatial"]
 
-# The axes of a (B, C, H, W) map that each pooling sums over; "spatial" is two poolings side by side.
+# The axes of a (B, H, W, C) map that each pooling sums over; "spatial" is two poolings side by side.
 _POOLED_AXES: dict[str, tuple[tuple[int, ...], ...]] = {
     "pixels": ((),),
-    "channels": ((1,),),
-    "gap": ((2, 3),),
-    "width": ((3,),),
-    "height": ((2,),),
-    "spatial": ((3,), (2,)),
+    "channels": ((3,),),
+    "gap": ((1, 2),),
+    "width": ((2,),),
+    "height": ((1,),),
+    "spatial": ((2,), (1,)),
 }
 
 
@@ -32,7 +32,7 @@ def _pooled(maps: Tensor, pooling: Pooling) -> list[Tensor]:
     """The squared activations summed over the axes of each pooling, one flat vector an image."""
     if pooling not in _POOLED_AXES:
         raise ValueError(f"pooling is {pooling!r}; it must be one of {', '.join(_POOLED_AXES)}.")
-    energy = maps.square()
+    energy = maps.movedim(1, -1).square()  # channels last, as they lie in memory: sums are several times as fast
     return [(energy.sum(axes) if axes else energy).flatten(1) for axes in _POOLED_AXES[pooling]]
 
 

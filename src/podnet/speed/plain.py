@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from podnet.methods import PODNet
 from podnet.methods.base import Loss
-from podnet.network import Network
+from podnet.network import Network, Outputs
 
 
 class PlainBlock(nn.Module):
@@ -70,6 +71,18 @@ def plain_copy(network: Network) -> Network:
     plain = copy.deepcopy(network)
     plain.backbone = backbone  # type: ignore[assignment]
     return plain
+
+
+class PlainPODNet(PODNet):
+    """POD-spatial as one reads it in the paper, on maps that lie in memory channel by channel."""
+
+    def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
+        total = torch.zeros(())
+        for old, new in zip(teacher.maps, student.maps, strict=True):
+            for axis in (3, 2):
+                a, b = (F.normalize(maps.square().sum(axis).flatten(1)) for maps in (old, new))
+                total = total + (a - b).square().sum(1).mean()
+        return total / len(student.maps)
 
 
 def train(

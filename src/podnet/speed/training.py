@@ -26,7 +26,7 @@ from podnet.training import fit, make_optimizer
 
 OLD = 50  # classes known at the paper's first step on CIFAR-100
 BATCH = 128
-BATCHES = 2  # of an epoch that is measured
+BATCHES = 1  # of an epoch that is measured: the shorter the turns, the more alike what else the machine does in both
 SIDE = 2048  # of the matrices whose product shows what the machine can do
 
 
@@ -34,6 +34,7 @@ class Epochs:
     """One short epoch of PODNet's main phase: our loop over our network, or a plain one over a plain network."""
 
     def __init__(self, old: int = OLD) -> None:
+        self.old = old
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
         self.phases = [replace(p, epochs=1, rate=constant(1e-4)) for p in self.method.phases(old, 1)]
@@ -59,7 +60,7 @@ class Epochs:
     def plain(self, distils: bool = True) -> Work:
         student = plain.plain_copy(self.student())
         teacher = plain.plain_copy(self.teacher).eval().requires_grad_(False) if distils else None
-        train, decay = self.phases[0], self.method.weight_decay
+        train, decay = plain.PlainPODNet().phases(self.old, 1)[0], self.method.weight_decay
         parameters = list(train.parameters(student))
         optimizer = torch.optim.SGD(parameters, lr=1e-4, momentum=self.method.momentum, weight_decay=decay)
         return lambda: plain.train(student, teacher, train.loss, optimizer, self.batches())
@@ -79,7 +80,7 @@ def iteration(quick: bool) -> dict[str, Figure]:
     """Training iterations in turns, ours and plain ones."""
     names = ["ours", "plain", "ours alone", "plain alone", "product", *(["compiled"] if not quick else [])]
     with both_sides() as sides:
-        taken = in_turns({name: sides(name, OLD) for name in names}, 2 if quick else 9)
+        taken = in_turns({name: sides(name, OLD) for name in names}, 4 if quick else 20)
     with FlopCounterMode(display=False) as operations:
         Epochs().plain()()
     total = operations.get_total_flops()
