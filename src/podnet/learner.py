@@ -220,7 +220,7 @@ class Learner:
         """The network on the device, in the layout and the form that are fastest there."""
         network.mixed = self.precision == "bf16-mixed"
         if self.compile:
-            compile_backbone(network)
+            compile_backbone(network, self.method.batch_size)
         return channels_last(network.to(self.device))
 
     @contextmanager

@@ -34,11 +34,13 @@ class Network(nn.Module):
         self.backbone = backbone
         self.classifier = classifier
         self.mixed = False  # convolutions in bfloat16, all else in float32
+        self.teaches = False
+        self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
     def forward(self, images: Tensor, attention: bool = False) -> Outputs:
         """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM needs."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.mixed):
-            maps, embedding = self.backbone(images)
+            maps, embedding = self._run(images)
         if self.mixed:
             maps, embedding = [each.float() for each in maps], embedding.float()
         if attention and not maps[-1].requires_grad:
@@ -48,15 +50,27 @@ class Network(nn.Module):
                 embedding = maps[-1].mean((2, 3))
             return Outputs(maps, embedding, self.classifier(embedding), self.classifier.scale)
 
+    def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        trains = torch.is_grad_enabled() and next(self.backbone.parameters()).requires_grad
+        if len(images) == self.compiled_batch and (trains or self.teaches):
+            outputs: tuple[list[Tensor], Tensor] = self.backbone(images)
+            return outputs
+        return self.backbone.forward(images)  # as it was written
+
 
 def channels_last(network: Network) -> Network:
     """The same network, its weights in the memory layout that convolutions are fastest in."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def compile_backbone(network: Network) -> None:
-    """Compile once for all tasks and batch sizes: without the classifier, which grows."""
-    network.backbone.compile(dynamic=True)
+def compile_backbone(network: Network, batch_size: int) -> None:
+    """Compile what training spends its time on: full batches through the student's and the teacher's backbone.
+
+    It is done once for all tasks, because the classifier, which grows, is left out, and a new teacher fits what was
+    compiled for the one before. Smaller batches, fine-tuning and evaluation would each need minutes of their own.
+    """
+    network.compiled_batch = batch_size
+    network.backbone.compile(dynamic=False)
 
 
 def frozen_copy(network: Network) -> Network:
@@ -68,4 +82,5 @@ def frozen_copy(network: Network) -> Network:
             assert isinstance(module.norm, nn.BatchNorm2d)
             module.conv = fuse_conv_bn_eval(module.conv, module.norm)
             module.norm = nn.Identity()
+    teacher.teaches = True
     return teacher.requires_grad_(False)

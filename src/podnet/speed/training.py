@@ -53,7 +53,7 @@ class Epochs:
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
         for network in (student, teacher):
             if compiled and network is not None:
-                compile_backbone(network)
+                compile_backbone(network, BATCH)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
         return lambda: list(fit(student, chosen, optimizer, *data, teacher))
 
