@@ -399,14 +399,14 @@ def png_claiming(width: int, height: int) -> bytes:
 
 WHOLE = encoded(landscape(300, 200), "JPEG")
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "not a JPEG or PNG image"),
-    "text": (b"<html>404 not found</html>", "not a JPEG or PNG image"),
+    "empty": (b"", "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"),
+    "text": (b"<html>404 not found</html>", "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"),
     "header": (WHOLE[:100], ""),
     "truncated": (WHOLE[: len(WHOLE) // 2], "truncated"),
     "png": (encoded(landscape(300, 200))[:30_000], "truncated"),
     "large": (png_claiming(10_000, 10_000), "10000 x 10000 pixels, more than the 89,000,000 allowed"),
     "bomb": (png_claiming(60_000, 60_000), "decompression bomb"),
-    "gif": (encoded(corners(), "GIF"), "not a JPEG or PNG image"),
+    "ppm": (encoded(corners(), "PPM"), "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"),
 }
 
 

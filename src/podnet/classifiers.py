@@ -43,6 +43,21 @@ class GrowingClassifier(nn.Module):
             raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {expected}.")
         self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
 
+    def remove_class(self, label: int) -> None:
+        """Remove the weights of one class; those above it move down by one."""
+        group = 0
+        while label >= len(self.weights[group]):
+            label -= len(self.weights[group])
+            group += 1
+        rest = torch.cat([self.weights[group][:label], self.weights[group][label + 1 :]]).detach()
+        if len(rest):
+            self.weights[group] = nn.Parameter(rest)
+        else:
+            self._remove_growth(group)
+
+    def _remove_growth(self, group: int) -> None:
+        self.weights = nn.ParameterList([weight for i, weight in enumerate(self.weights) if i != group])
+
     def _random_weights(self, n: int) -> Tensor:
         raise NotImplementedError
 
@@ -125,6 +140,10 @@ class BiasCorrectedClassifier(LinearClassifier):
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         super().add_classes(n, weights)
         self.corrections.append(nn.Parameter(torch.tensor([1.0, 0.0], device=self._device())))
+
+    def _remove_growth(self, group: int) -> None:
+        super()._remove_growth(group)
+        self.corrections = nn.ParameterList([each for i, each in enumerate(self.corrections) if i != group])
 
     @torch.no_grad()
     def forget_corrections(self) -> None:

@@ -67,13 +67,18 @@ def _line(record: Record) -> str | None:
         new = len(record.class_names)
         return f"task {record.task} of {record.tasks - 1}: {new} new, {record.old} old classes ({names})"
     if isinstance(record, Epoch):
-        first_or_tenth = record.epoch == 0 or (record.epoch + 1) % 10 == 0 or record.epoch + 1 == record.epochs
-        position = f"  {record.phase} epoch {record.epoch + 1}/{record.epochs}"
-        return f"{position}: {_losses(record)} ({record.seconds:.1f} s)" if first_or_tenth else None
+        return epoch_line(record)
     if isinstance(record, TaskDone):
         shown = [f"{k.upper()} {v:.2f}" for k, v in record.result["accuracy"].items() if v is not None]
         return f"  accuracy on {record.result['seen']} classes: {', '.join(shown)}"
     return None
+
+
+def epoch_line(record: Epoch) -> str | None:
+    """The losses of the first and of every tenth epoch."""
+    first_or_tenth = record.epoch == 0 or (record.epoch + 1) % 10 == 0 or record.epoch + 1 == record.epochs
+    position = f"  {record.phase} epoch {record.epoch + 1}/{record.epochs}"
+    return f"{position}: {_losses(record)} ({record.seconds:.1f} s)" if first_or_tenth else None
 
 
 def _losses(record: Epoch) -> str:

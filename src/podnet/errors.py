@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class PodnetError(Exception):
@@ -30,3 +32,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as " Did you mean 'epochs'?", or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def printable(name: str | Path) -> str:
+    """A name that comes from outside, fit to be shown: no control characters, no bytes that are not Unicode."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from podnet.errors import PodnetError
+from podnet.errors import BusyError, PodnetError
 
 UNFINISHED = ".unfinished"  # the ending of a file being written
 
@@ -52,6 +53,17 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def locked(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file; where another process holds it, the error says `busy`."""
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(busy) from error
+        yield
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:

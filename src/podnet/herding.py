@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -26,3 +28,13 @@ def herd(features: Tensor, n: int) -> Tensor:
         chosen_sum += features[best]
         chosen.append(best)
     return torch.tensor(chosen, dtype=torch.int64, device=features.device)
+
+
+def herd_classes(features: Tensor, targets: Tensor, labels: Iterable[int], quota: int, reserved: int = 0) -> Tensor:
+    """Indices of `quota` exemplars of each class, class by class; `reserved` of them are its first images, unchosen."""
+    chosen = []
+    for label in labels:
+        own = (targets == label).nonzero().flatten()
+        free = own[reserved:]
+        chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
+    return torch.cat(chosen)

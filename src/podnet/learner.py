@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.backbones import BACKBONES
+from podnet.building import network_from, new_network
 from podnet.data.augment import Transform
 from podnet.data.images import (
     Images,
@@ -24,7 +24,7 @@ from podnet.data.images import (
     to_tensors,
 )
 from podnet.extraction import Extracted, extract
-from podnet.herding import herd
+from podnet.herding import herd_classes
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method, Phase, Pool
 from podnet.network import Network, channels_last, compile_backbone, frozen_copy
@@ -79,8 +79,7 @@ class Learner:
         self.compile = compile
         self.precision = precision
         with self._seeded("network"):
-            backbone = BACKBONES[method.backbone](channels, form=method.form)
-            self.network = self._place(Network(backbone, method.classifier(backbone.dim)))
+            self.network = self._place(new_network(method, channels))
         self.class_names: list[str] = []
         self.means: Tensor | None = None  # (classes, D), of the exemplars
         self.previous: Network | None = None  # the network before the task under way, where the method distils
@@ -93,7 +92,7 @@ class Learner:
 
         After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
         """
-        phases = self.method.phases(task.old, task.new)
+        phases = self.method.phases(task.seen - len(task.taught), len(task.taught))
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
@@ -102,6 +101,7 @@ class Learner:
         assert self.progress is not None
         teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
         images, pool = self._pool(task)
+        trained = images.to(self.device) if isinstance(images, Tensor) else images
         targets = pool.targets.to(self.device)
         while self.progress.phase < len(phases):
             progress, phase = self.progress, phases[self.progress.phase]
@@ -118,7 +118,7 @@ class Learner:
                     self.network,
                     phase,
                     optimizer,
-                    images[progress.chosen],
+                    trained[progress.chosen],
                     targets[progress.chosen],
                     self.transform,
                     self.method.batch_size,
@@ -132,7 +132,7 @@ class Learner:
                     progress.momenta = momenta(optimizer)
                 yield record
             self.progress = Progress(progress.phase + 1)
-        self._end(task, pool)
+        self._end(task, images, pool)
 
     def predict(self, images: Images) -> Scores:
         """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
@@ -143,18 +143,30 @@ class Learner:
         """The embeddings (N, D) of un-augmented images."""
         return self._forward(images)[1]
 
+    def forget(self, label: int) -> None:
+        """Remove a class, its weights and its exemplars; the labels above it move down by one."""
+        if self.progress is not None:
+            raise ValueError("a class cannot be forgotten in the middle of a task.")
+        self.network.classifier.remove_class(label)
+        self.memory = self.memory.without_class(label)
+        del self.class_names[label]
+        if self.means is not None:
+            self.means = torch.cat([self.means[:label], self.means[label + 1 :]])
+
     def _begin(self, task: Task, distils: bool) -> None:
         self.seconds = {}
         with self._timed("grow"):
             self.class_names += task.class_names
             self.previous = copy.deepcopy(self.network) if task.old and distils else None
+            fresh = (task.train_targets >= task.old).nonzero().flatten()
             with self._seeded("grow", task.index):
-                self.method.grow(
-                    self.network,
-                    task.new,
-                    lambda: self._features(task.train_images, task.train_targets),
-                    derive(self.seed, "imprint", task.index),
-                )
+                if task.new:
+                    self.method.grow(
+                        self.network,
+                        task.new,
+                        lambda: self._features(task.train_images[fresh], task.train_targets[fresh]),
+                        derive(self.seed, "imprint", task.index),
+                    )
             self._place(self.network)
             self.progress = Progress()
 
@@ -164,38 +176,31 @@ class Learner:
             images = join(images, self.memory.images)
             targets = torch.cat([targets, self.memory.targets])
         quota = self.memory.quota(task.seen)
-        pool = Pool(targets, task.old, quota, lambda: self._herd(task, quota))
+        pool = Pool(targets, task.taught, quota, lambda: self._herd(images, targets, task.taught, quota))
         self.herded = None
-        return images.to(self.device) if isinstance(images, Tensor) else images, pool
+        return images, pool
 
     def _moves_features(self, phase: Phase) -> bool:
         backbone = set(self.network.backbone.parameters())
         return phase.update_statistics or not backbone.isdisjoint(phase.parameters(self.network))
 
-    def _herd(self, task: Task, quota: int) -> Tensor:
-        """Indices into the task's images of the exemplars of each new class, in the order they were chosen."""
+    def _herd(self, images: Images, targets: Tensor, taught: tuple[int, ...], quota: int) -> Tensor:
+        """Indices of the exemplars of each class taught, in the order they were chosen."""
         if self.herded is None:
-            self.herded = self._choose(task, quota)
+            own = torch.isin(targets, torch.tensor(taught)).nonzero().flatten()
+            indices, features, _ = self._forward(images[own])
+            own = own[indices]
+            require_every_class(targets, own, self.class_names, taught)
+            reserved = self.method.reserved(quota)
+            self.herded = own[herd_classes(F.normalize(features).cpu(), targets[own], taught, quota, reserved)]
         return self.herded
 
-    def _choose(self, task: Task, quota: int) -> Tensor:
-        indices, features, _ = self._forward(task.train_images)
-        require_every_class(task.train_targets, indices, self.class_names)
-        features, targets = F.normalize(features).cpu(), task.train_targets[indices]
-        reserved = self.method.reserved(quota)
-        chosen = []
-        for label in range(task.old, task.seen):
-            own = (targets == label).nonzero().flatten()
-            free = own[reserved:]
-            chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
-        return indices[torch.cat(chosen)]
-
-    def _end(self, task: Task, pool: Pool) -> None:
+    def _end(self, task: Task, images: Images, pool: Pool) -> None:
         if self.method.keeps_exemplars:
             with self._timed("herd"):
                 chosen = pool.herded()
-                images = self_contained(task.train_images[chosen])
-                self.memory = self.memory.with_classes(images, task.train_targets[chosen], task.seen)
+                exemplars = self_contained(images[chosen])
+                self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
         if "nme" in self.method.inferences:
             with self._timed("means"):
                 kept, targets = self.memory.images, self.memory.targets
@@ -285,13 +290,8 @@ class Learner:
             self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=kept or None, **meta["progress"])
 
     def _network(self, tensors: Mapping[str, Tensor], prefix: str, sizes: list[int]) -> Network:
-        backbone = BACKBONES[self.method.backbone](self.network.backbone.channels, form=self.method.form)
-        network = Network(backbone, self.method.classifier(backbone.dim))
-        for size in sizes:
-            network.classifier.add_classes(size)
         own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        network.load_state_dict(own)
-        return self._place(network)
+        return self._place(network_from(own, self.method, self.network.backbone.channels, sizes))
 
 
 def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:

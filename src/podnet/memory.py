@@ -34,15 +34,22 @@ class ExemplarMemory:
         return self.per_class if self.per_class is not None else (self.total or 0) // seen
 
     def with_classes(self, images: Images, targets: Tensor, seen: int) -> ExemplarMemory:
-        """The memory after a task: old classes reduced to the quota of `seen` classes, new exemplars behind them."""
+        """The memory after a task: classes reduced to the quota of `seen` classes, those given added or replaced."""
         if self.images is None or self.targets is None:
             return replace(self, images=images, targets=targets)
         kept = first_of_each_class(self.targets, self.quota(seen))
-        return replace(
-            self,
-            images=join(self.images[kept], images),
-            targets=torch.cat([self.targets[kept], targets]),
-        )
+        kept = kept[~torch.isin(self.targets[kept], targets)]
+        joined, labels = join(self.images[kept], images), torch.cat([self.targets[kept], targets])
+        order = labels.argsort(stable=True)
+        return replace(self, images=joined[order], targets=labels[order])
+
+    def without_class(self, label: int) -> ExemplarMemory:
+        """The memory as if the class had never been; labels above it move down by one."""
+        if self.images is None or self.targets is None:
+            return self
+        kept = (self.targets != label).nonzero().flatten()
+        targets = self.targets[kept]
+        return replace(self, images=self.images[kept], targets=targets - (targets > label).long())
 
 
 def first_of_each_class(targets: Tensor, count: int) -> Tensor:

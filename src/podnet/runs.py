@@ -14,7 +14,6 @@ JSON-lines files only grow: a line is there whole or, after a crash, ignored and
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +22,8 @@ from typing import Any
 
 import yaml
 
-from podnet.errors import BusyError, ConfigError, PodnetError
-from podnet.files import UNFINISHED, read_lines, write_atomically
+from podnet.errors import ConfigError, PodnetError
+from podnet.files import UNFINISHED, locked, read_lines, write_atomically
 
 FILES = (
     "config.yaml",  # first to come, and first to go when a run is cleared
@@ -152,9 +151,7 @@ class Run:
     def locked(self) -> Iterator[None]:
         """Only one process at a time may write a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyError(f"another process is writing {self.folder}; wait for it or choose --output.") from error
+        with locked(
+            self.folder / ".lock", f"another process is writing {self.folder}; wait for it or choose --output."
+        ):
             yield

@@ -48,7 +48,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         length = int.from_bytes(data[:8], "little")
         meta = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["podnet"])
         return parse_tensors(bytes(data)), meta
-    except (ValueError, KeyError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is damaged or not a file of ours ({error}).") from error
 
 

@@ -26,14 +26,20 @@ class Task:
     old: int  # classes known before
     new: int
     class_names: tuple[str, ...]  # of the new classes
-    train_images: Images  # of the new classes only
+    train_images: Images  # of the new classes only, but for those of `refreshed`
     train_targets: Tensor
     test_images: Images  # of all classes seen
     test_targets: Tensor
+    refreshed: tuple[int, ...] = ()  # labels of known classes with more images, ascending
 
     @property
     def seen(self) -> int:
         return self.old + self.new
+
+    @property
+    def taught(self) -> tuple[int, ...]:
+        """Labels of the classes that the task has images of."""
+        return (*self.refreshed, *range(self.old, self.seen))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # How long an OpenMP thread spins before it sleeps: as it comes, training beside another program is half as fast;
     # with no spinning at all, it is a third slower where nothing else runs (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        return _dispatch(arguments)
     except PodnetError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; give the same command with --resume to go on from the last checkpoint.", file=sys.stderr)
+        how = "again" if arguments[:1] == ["learn"] else "with --resume"
+        print(f"\nstopped; give the same command {how} to go on from the last checkpoint.", file=sys.stderr)
         return 130
 
 
@@ -46,6 +48,14 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.reproduce import reproduce_command
 
         return reproduce_command(known)
+    if known.command in ("learn", "info", "forget"):
+        from podnet.cli.learn import forget_command, info_command, learn_command
+
+        return {"learn": learn_command, "info": info_command, "forget": forget_command}[known.command](known)
+    if known.command in ("predict", "evaluate"):
+        from podnet.cli.predict import evaluate_command, predict_command
+
+        return predict_command(known) if known.command == "predict" else evaluate_command(known)
     if known.command == "bench":
         from podnet.cli.bench import bench_command
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 from podnet import __version__
+from podnet.cli.model_options import add_model_commands
 from podnet.errors import ConfigError
 
 RUN_HELP = """\
@@ -44,6 +45,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(prog="podnet", description=sys.modules["podnet"].__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"podnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    add_model_commands(commands)
     _add_run(commands)
     _add_reproduce(commands)
     report = commands.add_parser("report", help="tables, figures and a page of any runs", allow_abbrev=False)

@@ -14,11 +14,13 @@ from simplejpeg import decode_jpeg
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-FORMATS = ("JPEG", "PNG")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # of an animation, the first picture
 MOST_PIXELS = 89_000_000  # of one photo; a small file can claim any number, and would fill the memory
 AREA = (0.08, 1.0)  # of a random crop, as a share of the photo
 ASPECT = (3 / 4, 4 / 3)  # of a random crop, width to height
 TRIES = 10
+KEPT = 2  # the shorter side of a small copy, for each pixel of the size it is seen at: random crops need some more
+LOSSLESS = 64  # pixels: the shorter side up to which a small copy is made without loss
 TURNS = {  # what makes a photo upright, by the orientation noted in it
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -37,9 +39,7 @@ def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarr
         io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
         Image.open(file, formats=FORMATS) as image,
     ):
-        width, height = image.size
-        if width * height > MOST_PIXELS:
-            raise ValueError(f"{width} x {height} pixels, more than the {MOST_PIXELS:,} allowed")
+        width, height = _checked_size(image)
         orientation = _orientation(image)
         upright = (height, width) if orientation in SIDEWAYS else (width, height)
         box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed))
@@ -51,6 +51,44 @@ def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarr
         # L stays L until it is small; a gap of 3 averages whole pixels first where there are far too many of them.
         square = pixels.resize((size, size), Image.Resampling.BILINEAR, (left, top, right, bottom), reducing_gap=3.0)
         return np.asarray(square.convert("RGB"))
+
+
+def shrink(source: Path | bytes, size: int) -> bytes:
+    """The photo upright, no larger than it takes to train on it at `size`, and without what is noted in the file."""
+    with (
+        io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
+        Image.open(file, formats=FORMATS) as image,
+    ):
+        shorter = KEPT * size
+        _reduce(image, min(_checked_size(image)) / shorter)
+        orientation = _orientation(image)
+        pixels = _without_alpha(image)
+        if orientation in TURNS:
+            pixels = pixels.transpose(TURNS[orientation])
+        factor = shorter / min(pixels.size)
+        if factor < 1:
+            width, height = (max(1, round(side * factor)) for side in pixels.size)
+            pixels = pixels.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+        small = io.BytesIO()
+        if min(pixels.size) <= LOSSLESS:
+            Image.fromarray(np.asarray(pixels)).save(small, "PNG")
+        else:
+            Image.fromarray(np.asarray(pixels)).save(small, "JPEG", quality=95, subsampling=0)
+        return small.getvalue()
+
+
+def _checked_size(image: Image.Image) -> tuple[int, int]:
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise ValueError(f"{width} x {height} pixels, more than the {MOST_PIXELS:,} allowed")
+    return width, height
+
+
+def measure(source: bytes) -> tuple[int, int]:
+    """Width and height of an upright photo that can be decoded."""
+    decode(source, size=8)
+    with Image.open(io.BytesIO(source), formats=FORMATS) as image:
+        return image.size[::-1] if _orientation(image) in SIDEWAYS else image.size
 
 
 def random_box(width: int, height: int, draws: random.Random) -> Box:
@@ -117,5 +155,5 @@ def _without_alpha(image: Image.Image) -> Image.Image:
 def reason(error: Exception) -> str:
     """Why a photo could not be decoded, in a few words."""
     if isinstance(error, UnidentifiedImageError):
-        return "not a JPEG or PNG image"
+        return "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -16,7 +16,7 @@ import torch
 import torch.utils.data
 from torch import Tensor
 
-from podnet.data.decode import decode, reason
+from podnet.data.decode import decode, reason, shrink
 from podnet.errors import DataError
 from podnet.processes import end_with
 
@@ -99,6 +99,7 @@ class Photos:
     size: int = 224
     workers: int = 0
     unreadable: Unreadable = "error"
+    shrinks: bool = False  # what is kept of photos are small copies without the notes in the files
     _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ class Photos:
         """These and then the others, with the settings of these, but the more workers: restored ones have none."""
         self = replace(self, workers=max(self.workers, other.workers))
         if self._in_memory and other._in_memory:  # a copy of the references, so that what was not selected is freed
-            return replace(self, sources=(*self._contents(), *other._contents()))
+            return replace(self, sources=(*self.contents(), *other.contents()))
         first, second = _as_selection(self.sources), _as_selection(other.sources)
         rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
         return replace(self, sources=_Selection((*first.parts, *second.parts), rows))
@@ -163,13 +164,13 @@ class Photos:
 
     def kept(self) -> Photos:
         """The same with the content of the files in memory: they survive the files, and can be saved."""
-        return replace(self, sources=tuple(self._contents()))
+        return replace(self, sources=tuple(self.contents()))
 
     def state(self) -> dict[str, Tensor]:
         """Kept photos as tensors."""
         if not self._in_memory:
             raise ValueError("only photos in memory have a state; use kept().")
-        contents = list(self._contents())
+        contents = list(self.contents())
         return {
             "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
             "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64),
@@ -186,14 +187,15 @@ class Photos:
     def _in_memory(self) -> bool:
         return all(isinstance(self.sources[i], bytes) for i in range(len(self)))
 
-    def _contents(self) -> Iterator[bytes]:
+    def contents(self) -> Iterator[bytes]:
+        """What the files hold, or would be kept of them."""
         for i in range(len(self)):
             source = self.sources[i]
             if isinstance(source, bytes):
                 yield source
                 continue
             try:
-                yield source.read_bytes()
+                yield shrink(source, self.size) if self.shrinks else source.read_bytes()
             except OSError as error:
                 raise DataError(f"{source} cannot be kept ({error.strerror}); put the file back.") from error
 

@@ -28,9 +28,9 @@ class Pool:
     """The images a task may train on: those of the new classes, then the exemplars of the old ones."""
 
     targets: Tensor
-    old: int  # labels below are old classes
+    taught: tuple[int, ...]  # labels of the classes of the task; all others are there as exemplars only
     quota: int  # exemplars a class may keep
-    herded: Callable[[], Tensor]  # indices of the exemplars that the network now would choose for the new classes
+    herded: Callable[[], Tensor]  # indices of the exemplars that the network now would choose for the classes taught
 
 
 def everything(pool: Pool) -> Tensor:
@@ -41,7 +41,8 @@ def everything(pool: Pool) -> Tensor:
 def balanced(pool: Pool) -> Tensor:
     """As many images of each new class as of each old one: freshly herded, beside the exemplars within the quota."""
     kept = first_of_each_class(pool.targets, pool.quota)
-    return torch.cat([pool.herded(), kept[pool.targets[kept] < pool.old]])
+    fresh = torch.isin(pool.targets[kept], torch.tensor(pool.taught))
+    return torch.cat([pool.herded(), kept[~fresh]])
 
 
 def all_parameters(network: Network) -> list[nn.Parameter]:

@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from safetensors.numpy import load_file
 
+from podnet.errors import ConfigError
 from podnet.files import write_atomically
 from podnet.metrics import confusion_matrix
 from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
@@ -127,7 +128,7 @@ def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
         figure.draw_without_rendering()
     figure.set_layout_engine("none")  # placing everything takes longest; it is done once for all three
     for path in paths:
-        _save(figure, path)
+        write_figure(figure, path)
     return paths
 
 
@@ -160,10 +161,10 @@ def draw_run(run: Run, title: str) -> None:
     results = run.results()
     method = method_name(run.config())
     curve = figure_of([accuracy_panel(title, accuracy_lines(method, colour_of(method), [results]))])
-    _save(curve, run.folder / "curve.png")
-    _save(curve, run.folder / "curve.svg")
+    write_figure(curve, run.folder / "curve.png")
+    write_figure(curve, run.folder / "curve.svg")
     names = [name for result in results for name in result["new_classes"]]
-    _save(confusion(final_confusion(run), names, title), run.folder / "confusion.png")
+    write_figure(confusion(final_confusion(run), names, title), run.folder / "confusion.png")
 
 
 def final_confusion(run: Run) -> dict[str, np.ndarray]:
@@ -180,6 +181,7 @@ def final_confusion(run: Run) -> dict[str, np.ndarray]:
 
 def confusion(matrices: dict[str, np.ndarray], names: Sequence[str], title: str) -> Figure:
     """Confusion matrices with the names of the classes, one panel an inference."""
+    names = [name.replace("$", r"\$") for name in names]  # two of them would enclose a formula
     with rc_context(LOOK):
         figure = Figure(figsize=(4.2 * len(matrices), 3.8), layout="constrained")
         for i, (inference, shares) in enumerate(matrices.items()):
@@ -220,9 +222,12 @@ def _legend_columns(panel: Panel) -> int:
     return 2 if len(panel.lines) > 1 and max(len(line.label) for line in panel.lines) <= 28 else 1
 
 
-def _save(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
+    """The figure as PNG, SVG or PDF, by the ending of the path."""
     buffer = BytesIO()
-    ending = path.suffix[1:]
+    ending = path.suffix[1:].lower()
+    if ending not in UNDATED:
+        raise ConfigError(f"a picture cannot be written to {path}; let its name end in .{', .'.join(UNDATED)}.")
     with rc_context(LOOK):
         figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])
     write_atomically(path, buffer.getvalue())

@@ -1,0 +1,85 @@
+"""The options of the commands about a model of one's own."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+LEARN_EXAMPLES = """\
+examples:
+  podnet learn shop.podnet photos/          photos/CLASS/*.jpg: the first call makes the model
+  podnet learn shop.podnet more-photos/     next month: the new classes it finds there are added
+  podnet learn shop.podnet photos.csv       a table: path,label"""
+
+PREDICT_EXAMPLES = """\
+examples:
+  podnet predict shop.podnet photo.jpg folder/ 'album/*.png'
+  find . -name '*.jpg' | podnet predict shop.podnet - --format csv
+  podnet predict shop.podnet - < photo.jpg"""
+
+
+def add_model_commands(commands: Any) -> None:
+    _add_learn(commands)
+    _add_predict(commands)
+    evaluate = commands.add_parser(
+        "evaluate", help="measure a model on photos whose classes are known", allow_abbrev=False
+    )
+    evaluate.add_argument("model", metavar="MODEL", help="a model file")
+    evaluate.add_argument("photos", metavar="PHOTOS", help="a folder for each class, or a CSV table path,label")
+    evaluate.add_argument("--output", metavar="FILE", help="the confusion matrix (default: MODEL-confusion.png)")
+    _add_machine(evaluate)
+    info = commands.add_parser("info", help="what a model knows", allow_abbrev=False)
+    info.add_argument("model", metavar="MODEL", help="a model file")
+    forget = commands.add_parser("forget", help="remove classes from a model for good", allow_abbrev=False)
+    forget.add_argument("model", metavar="MODEL", help="a model file")
+    forget.add_argument("classes", metavar="CLASS", nargs="+", help="names of classes")
+
+
+def _add_learn(commands: Any) -> None:
+    learn = commands.add_parser(
+        "learn",
+        help="teach a model of your own the classes of a folder of photos",
+        description="Teach a model the classes of a folder of photos. The first call makes it, later ones add to it.",
+        epilog=LEARN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = learn.add_argument
+    add("model", metavar="MODEL", help="the model file; made where there is none")
+    add("photos", metavar="PHOTOS", help="a folder for each class, or a CSV table path,label")
+    add("--include-known", action="store_true", help="refresh known classes with their photos")
+    add("--dry-run", action="store_true", help="show what would be learned and stop")
+    add("--no-exemplars", action="store_true", help="save a smaller file that predicts but cannot go on learning")
+    add("--image-size", metavar="PIXELS", type=int, help="what the network sees (default: by the photos)")
+    add("--backbone", help="resnet18 or resnet32 (default: by the photos)")
+    add("--mirror", action=argparse.BooleanOptionalAction, help="a mirror image shows the same class (default: yes)")
+    add("--exemplars", metavar="N", type=int, help="photos of each class to keep (default: 20)")
+    add("--seed", metavar="N", type=int, help="of all random choices (default: 1)")
+    add("--epochs", metavar="N", type=int, help="of the training (default: by the number of photos)")
+    add("--finetune-epochs", metavar="N", type=int, help="of the balanced fine-tuning (default: 20)")
+    add("--batch-size", metavar="N", type=int, help="photos of an update (default: by the number of photos)")
+    add("--lr", metavar="RATE", type=float, help="the learning rate (default: 0.05)")
+    add("--held-out", metavar="SHARE", type=float, help="of the photos, to measure with (default: 0.15)")
+    _add_machine(learn)
+
+
+def _add_predict(commands: Any) -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="which classes photos show",
+        epilog=PREDICT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = predict.add_argument
+    add("model", metavar="MODEL", help="a model file")
+    add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image or names, one a line")
+    add("--top", metavar="K", type=int, default=3, help="classes a photo (default: 3)")
+    add("--format", choices=("table", "jsonl", "csv"), default="table", help="of the answers (default: table)")
+    add("--inference", choices=("cnn", "nme"), help="(default: the better one on the photos held out)")
+    _add_machine(predict)
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", metavar="N", type=int, help="decoding processes (default: one a core, at most 4)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU where there is one)")

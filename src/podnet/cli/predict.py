@@ -1,0 +1,163 @@
+"""`podnet predict` and `podnet evaluate`: what a model says of photos, and how often it is right."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import glob
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from podnet.data.collection import files_below, read_collection
+from podnet.data.decode import decode
+from podnet.data.photos import Photos
+from podnet.errors import DataError, PodnetError, printable
+from podnet.experiment import choose_device
+from podnet.metrics import confusion_matrix
+from podnet.model.measure import measure
+from podnet.model.model import load_model
+from podnet.model.predict import TOGETHER, Failure, Prediction, best_inference, predict
+from podnet.report.plots import confusion, write_figure
+
+NamedSource = tuple[str, Path | bytes]
+
+
+def predict_command(known: argparse.Namespace) -> int:
+    """0, or 1 where some photos could not be read."""
+    if known.top < 1:
+        raise PodnetError(f"--top is {known.top}; it must be at least 1.")
+    model = load_model(Path(known.model).expanduser(), choose_device(known.device))
+    inference = known.inference or best_inference(model)
+    files = list(_sources(known.images))
+    workers = _workers(known) if len(files) > TOGETHER else 0
+    answers = predict(model, files, inference, known.top, workers)
+    failures = list(WRITERS[known.format](answers))
+    for failure in failures:
+        print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def evaluate_command(known: argparse.Namespace) -> int:
+    console = Console()
+    path = Path(known.model).expanduser()
+    model = load_model(path, choose_device(known.device))
+    collection = read_collection(Path(known.photos))
+    unknown = [label for label in collection.counts if label not in model.names]
+    usable = collection.of(model.names)
+    if not usable.photos:
+        raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
+    photos = Photos(tuple(photo.path for photo in usable.photos), model.settings.image_size, _workers(known))
+    targets = torch.tensor([model.label_of(photo.label) for photo in usable.photos])
+    scores = model.learner.predict(photos)
+    measured = measure(scores, targets, len(model.names))
+    table = Table(box=None)
+    for column in ("class", "photos", *(inference.upper() for inference in measured)):
+        table.add_column(column, justify="left" if column == "class" else "right", overflow="fold")
+    for label, name in enumerate(model.names):
+        if count := int((targets == label).sum()):
+            table.add_row(Text(name), str(count), *(f"{m.per_class[label]:.1f}" for m in measured.values()))
+    table.add_row("all", str(len(targets)), *(f"{m.accuracy:.1f}" for m in measured.values()), style="bold")
+    console.print(table)
+    matrices = {}
+    for inference in measured:
+        counts = confusion_matrix(getattr(scores, inference).argmax(1).cpu().numpy(), targets.numpy(), len(model.names))
+        matrices[inference] = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
+    write_figure(confusion(matrices, model.names, path.stem), picture)
+    for text in (
+        f"left out, because the model does not know them: {', '.join(unknown)}" if unknown else "",
+        *(f"skipped: {name}: {why}" for name, why in collection.skipped),
+        f"confusion matrix: {printable(picture)}",
+    ):
+        if text:
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _workers(known: argparse.Namespace) -> int:
+    return int(known.workers) if known.workers is not None else min(4, os.cpu_count() or 1)
+
+
+def _sources(words: Iterable[str]) -> Iterator[NamedSource]:
+    """The photos that the words mean, those of each word sorted; a photo that two of them mean comes once."""
+    seen: set[str] = set()
+    for word in words:
+        for name, source in _meant(word):
+            if name not in seen:
+                seen.add(name)
+                yield name, source
+
+
+def _meant(word: str) -> Iterator[NamedSource]:
+    if word == "-":
+        yield from _from_standard_input()
+        return
+    path = Path(word).expanduser()
+    if path.is_dir():
+        yield from ((str(file), file) for file in files_below(path))
+    elif os.path.lexists(path) or not glob.has_magic(word):
+        yield word, path
+    else:
+        found = sorted(glob.glob(os.path.expanduser(word), recursive=True))
+        if not found:
+            yield word, path  # to be reported with the others
+        yield from ((name, Path(name)) for name in found if not Path(name).is_dir())
+
+
+def _from_standard_input() -> Iterator[NamedSource]:
+    """One image, or names of files, one a line."""
+    data = sys.stdin.buffer.read()
+    try:
+        decode(data, size=8)
+    except Exception:  # no image: damaged ones make Pillow raise almost anything
+        for line in data.splitlines():
+            if line.strip():
+                yield os.fsdecode(line), Path(os.fsdecode(line))
+    else:
+        yield "-", data
+
+
+def _write_table(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
+    for answer in answers:
+        if isinstance(answer, Failure):
+            yield answer
+            continue
+        best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
+        print(f"{printable(answer.file)}: {best}", flush=True)
+
+
+def _write_json_lines(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
+    for answer in answers:
+        if isinstance(answer, Failure):
+            yield answer
+            continue
+        ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
+        print(json.dumps({"file": answer.file, "predictions": ranked}), flush=True)
+
+
+def _write_csv(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["file", "rank", "class", "confidence"])
+    for answer in answers:
+        if isinstance(answer, Failure):
+            yield answer
+            continue
+        for rank, (name, value) in enumerate(answer.ranked, start=1):
+            writer.writerow([printable(answer.file), rank, name, f"{value:.6f}"])
+        sys.stdout.flush()
+
+
+WRITERS: dict[str, Callable[[Iterable[Prediction | Failure]], Iterator[Failure]]] = {
+    "table": _write_table,
+    "jsonl": _write_json_lines,
+    "csv": _write_csv,
+}

@@ -1,0 +1,175 @@
+"""A user's own photos: a folder for each class, or a table of files and their classes. Nothing is taken on trust."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import stat
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from podnet.data.decode import measure, reason
+from podnet.errors import DataError, printable
+
+WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
+LONGEST_NAME = 200  # characters of a class
+LARGEST_FILE = 200_000_000  # bytes
+
+
+@dataclass(frozen=True)
+class Photo:
+    """One readable photo and the class it shows."""
+
+    path: Path
+    label: str
+    size: tuple[int, int]  # width and height
+    digest: str  # of the file's content
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The photos that can be used, class by class in the order of their names, and why which others cannot."""
+
+    photos: tuple[Photo, ...]
+    skipped: tuple[tuple[str, str], ...] = ()  # name, reason
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many photos each class has."""
+        return dict(Counter(photo.label for photo in self.photos))
+
+    def of(self, labels: Iterable[str]) -> Collection:
+        """The photos of some classes."""
+        wanted = set(labels)
+        return Collection(tuple(photo for photo in self.photos if photo.label in wanted))
+
+
+def read_collection(path: Path) -> Collection:
+    """All photos below a folder or in a table, each decoded once to see whether it can be; of equal ones the first."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        listed, skipped = _list_folders(path)
+    elif path.is_file():
+        listed, skipped = _list_table(path)
+    else:
+        raise DataError(f"there is no folder or file {printable(path)}; {WANTED}.")
+    refuse_lookalikes([label for _, label in listed])
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
+        warnings.simplefilter("ignore")  # Pillow's, of odd but readable files
+        measured = list(pool.map(_measure, [file for file, _ in listed]))
+    photos: dict[str, Photo] = {}
+    for (file, label), found in zip(listed, measured, strict=True):
+        if isinstance(found, str):
+            skipped.append((printable(file), found))
+        elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).path != file:
+            skipped.append((printable(file), f"the same photo as {printable(twin.path)}"))
+    if not photos:
+        first = f" The first: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
+        raise DataError(f"{printable(path)} has no photo that can be read; {WANTED}.{first}")
+    left = {photo.label for photo in photos.values()}
+    empty = dict.fromkeys(label for _, label in listed if label not in left)
+    skipped += [(label, "a class of which no photo can be read") for label in empty]
+    return Collection(tuple(sorted(photos.values(), key=lambda photo: (photo.label, photo.path))), tuple(skipped))
+
+
+def refuse_lookalikes(labels: Sequence[str], known: Sequence[str] = ()) -> None:
+    """Two classes whose names differ only in case are one class to many file systems, and a slip to most people."""
+    seen: dict[str, str] = {}
+    for label in (*known, *labels):
+        other = seen.setdefault(label.casefold(), label)
+        if other != label:
+            where = "the model knows" if other in known else "there is"
+            raise DataError(
+                f"{where} a class {other!r}, and the photos have {label!r}, which differs only in case; rename one."
+            )
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder and the folders in it, sorted; links are followed, each folder is visited once."""
+    visited: set[tuple[int, int]] = set()
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        status = here.stat()
+        if (status.st_dev, status.st_ino) in visited:
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        entries = sorted(entry for entry in here.iterdir() if not entry.name.startswith("."))
+        yield from (entry for entry in entries if not entry.is_dir())
+        waiting += reversed([entry for entry in entries if entry.is_dir()])
+
+
+def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+    listed: list[tuple[Path, str]] = []
+    skipped: list[tuple[str, str]] = []
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            skipped.append((printable(entry), "not in the folder of a class"))
+            continue
+        try:
+            files = list(files_below(entry))
+        except OSError as error:
+            skipped.append((printable(entry), error.strerror or "cannot be opened"))
+            continue
+        label = class_name(entry.name)
+        listed += [(file, label) for file in files]
+        if not files:
+            skipped.append((printable(entry), "a folder without photos"))
+    if not listed:
+        raise DataError(f"{printable(root)} has no class folders with files; {WANTED}.")
+    return listed, skipped
+
+
+def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+    """Rows path,label, with or without that heading; paths start from the table's folder."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{printable(file)} is neither a folder nor a CSV table ({error}); {WANTED}.") from error
+    if rows and [cell.strip().lower() for cell in rows[0]] == ["path", "label"]:
+        rows = rows[1:]
+    listed = []
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or not all(map(str.strip, row)):
+            raise DataError(f"{printable(file)}, row {number}: {','.join(row)!r}; write path,label.")
+        if "\0" in row[0]:
+            raise DataError(f"{printable(file)}, row {number}: a path cannot hold a null character.")
+        listed.append((file.parent / row[0].strip(), class_name(row[1].strip())))
+    if not listed:
+        raise DataError(f"{printable(file)} is empty; write a row path,label for each photo.")
+    return listed, []
+
+
+def class_name(name: str) -> str:
+    """The name as it is kept: one form for letters that Unicode can write in two ways (macOS writes the other)."""
+    normal = unicodedata.normalize("NFC", name)
+    if not normal.isprintable() or len(normal) > LONGEST_NAME:
+        raise DataError(
+            f"the class name '{printable(normal[:80])}' cannot be used; it must be at most {LONGEST_NAME} characters "
+            "that can be shown. Rename it."
+        )
+    return normal
+
+
+def _measure(file: Path) -> tuple[tuple[int, int], str] | str:
+    """Width and height and the digest of a photo that can be decoded, or why it cannot."""
+    try:
+        status = os.stat(file)
+        if not stat.S_ISREG(status.st_mode):  # a pipe would have us wait for ever
+            return "not a file"
+        if status.st_size > LARGEST_FILE:
+            return f"larger than {LARGEST_FILE // 10**6} MB"
+        content = file.read_bytes()
+        return measure(content), hashlib.sha256(content).hexdigest()[:32]
+    except Exception as error:  # damaged files make Pillow raise almost anything
+        return reason(error)

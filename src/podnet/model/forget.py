@@ -1,0 +1,46 @@
+"""Taking classes out of a model file for good."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from podnet.data.photos import Photos
+from podnet.errors import PodnetError
+from podnet.files import locked
+from podnet.model.model import Model, load_model
+
+
+def forget(path: Path, names: Sequence[str]) -> dict[str, int]:
+    """Remove classes from the file; how many photos of each were in it. The file is replaced after it was searched."""
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, f"another process is teaching {path}; wait for it."):
+        model = load_model(path)
+        photos = {name: _photos_of(model, model.label_of(name)) for name in names}
+        for name in names:
+            model.forget(name)
+        smaller = path.with_name(f".{path.name}.forgetting")
+        try:
+            model.save(smaller)
+            written = smaller.read_bytes()
+            left = [name for name, own in photos.items() if any(photo in written for photo in own)]
+            if left:
+                raise PodnetError(
+                    f"a photo of {left[0]!r} is in the file under another class too; nothing was changed."
+                )
+            os.replace(smaller, path)
+        finally:
+            smaller.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+    return {name: len(own) for name, own in photos.items()}
+
+
+def _photos_of(model: Model, label: int) -> list[bytes]:
+    """The exemplars and the held-out photos of a class, as they are in the file."""
+    memory = model.learner.memory
+    found: list[bytes] = []
+    for images, targets in ((memory.images, memory.targets), (model.held_out, model.held_out_targets)):
+        if isinstance(images, Photos) and targets is not None:
+            found += images[(targets == label).nonzero().flatten()].contents()
+    return found

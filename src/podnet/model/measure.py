@@ -1,0 +1,55 @@
+"""How well a model does on photos it was not trained on, and how sure it may say it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from podnet.learner import Scores
+
+INFERENCES = ("cnn", "nme")
+UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
+FEWEST = 20  # photos that a temperature can be fitted on
+TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Accuracy in percent, of all classes and of each; None for a class without photos."""
+
+    accuracy: float
+    per_class: list[float | None]
+
+
+def confidences(scores: Tensor, temperature: float) -> Tensor:
+    """Scores (N, classes) as probabilities."""
+    return (scores / temperature).softmax(1)
+
+
+def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
+    """Of both inferences."""
+    measured = {}
+    for inference in INFERENCES:
+        table = getattr(scores, inference)
+        if table is None:
+            continue
+        right = (table.argmax(1).cpu() == targets).double() * 100
+        own = [right[targets == label] for label in range(classes)]
+        measured[inference] = Measured(float(right.mean()), [float(part.mean()) if len(part) else None for part in own])
+    return measured
+
+
+def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
+    """For each inference the temperature under which photos that were held out are most likely."""
+    found = dict(UNMEASURED)
+    if len(targets) < FEWEST:
+        return found
+    for inference in INFERENCES:
+        table = getattr(scores, inference)
+        if table is not None:
+            losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
+            found[inference] = TEMPERATURES[losses.index(min(losses))]
+    return found

@@ -1,0 +1,76 @@
+"""Which classes photos show, one answer after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from podnet.data.photos import Photos
+from podnet.errors import DataError
+from podnet.model.measure import UNMEASURED, confidences
+from podnet.model.model import Model
+
+TOGETHER = 64  # photos that are answered at a time
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most likely classes of a photo, the first of them the answer, each with a confidence from 0 to 1."""
+
+    file: str
+    ranked: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A photo that could not be read."""
+
+    file: str
+    why: str
+
+
+def best_inference(model: Model) -> str:
+    """The one that did better on the photos held out when the model last learned."""
+    accuracy = model.history[-1].get("accuracy") if model.history else None
+    if not isinstance(accuracy, dict) or not accuracy:
+        return "cnn"
+    return "nme" if accuracy.get("nme", 0.0) > accuracy.get("cnn", 0.0) else "cnn"
+
+
+def predict(
+    model: Model,
+    files: Sequence[tuple[str, Path | bytes]],
+    inference: str,
+    top: int = 5,
+    workers: int = 0,
+) -> Iterator[Prediction | Failure]:
+    """An answer for each named file, or content of one, in their order."""
+    for start in range(0, len(files), TOGETHER):
+        part = files[start : start + TOGETHER]
+        sources = tuple(source for _, source in part)
+        yield from _answers(model, [name for name, _ in part], sources, inference, top, workers)
+
+
+def _answers(
+    model: Model, names: Sequence[str], sources: tuple[Path | bytes, ...], inference: str, top: int, workers: int
+) -> Iterator[Prediction | Failure]:
+    photos = Photos(sources, model.settings.image_size, workers, "skip")
+    rows: dict[int, int] = {}
+    try:
+        scores = model.learner.predict(photos)
+    except DataError:  # none of them could be read
+        pass
+    else:
+        table = scores.cnn if inference == "cnn" else scores.nme
+        assert table is not None
+        chances = confidences(table, model.temperatures.get(inference, UNMEASURED[inference]))
+        best = chances.topk(min(top, len(model.names)), dim=1)
+        rows = {index: row for row, index in enumerate(scores.indices.tolist())}
+    reasons = photos.unreadable_names()
+    for i, (name, source) in enumerate(zip(names, sources, strict=True)):
+        if i in rows:
+            labels, values = best.indices[rows[i]].tolist(), best.values[rows[i]].tolist()
+            yield Prediction(name, [(model.names[label], value) for label, value in zip(labels, values, strict=True)])
+        else:
+            yield Failure(name, reasons.get(str(source), "it cannot be read"))

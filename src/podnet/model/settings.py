@@ -1,0 +1,122 @@
+"""What a model is made with, chosen from the photos where the user says nothing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from podnet.backbones import BACKBONES
+from podnet.data.augment import Transform
+from podnet.data.collection import Collection
+from podnet.data.imagenet import MEAN, STD
+from podnet.errors import ConfigError, nearest
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.methods import PODNet, configured
+
+SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
+UPDATES = 2000  # of a first training, about
+MOST_EPOCHS, FEWEST_EPOCHS = 90, 20
+UPDATES_PER_EPOCH = 8  # at least, so that few photos are not one batch
+BATCH_SIZES = (64, 32, 16, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What stays as it was when the model was made."""
+
+    backbone: str
+    image_size: int
+    mirror: bool = True  # whether a mirror image shows the same class
+    exemplars: int = 20  # photos of each class that are kept
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.backbone not in BACKBONES:
+            hint = nearest(self.backbone, BACKBONES)
+            raise ConfigError(f"backbone is {self.backbone!r}; it must be one of {', '.join(BACKBONES)}.{hint}")
+        if not 8 <= self.image_size <= 1024:
+            raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
+        if self.exemplars < 1:
+            raise ConfigError(f"exemplars is {self.exemplars}; keep at least 1 photo of each class.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the classes of one call are learned."""
+
+    epochs: int
+    batch_size: int
+    finetune_epochs: int = 20
+    lr: float = 0.05
+    held_out: float = 0.15  # the share of photos that are not trained on, to measure with
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out <= 0.5:
+            raise ConfigError(f"held_out is {self.held_out}; give a share from 0 to 0.5.")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings, and why they are what they are, one line each."""
+
+    settings: Settings
+    training: Training
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def make_learner(settings: Settings, training: Training, device: str) -> Learner:
+    """A learner without classes: PODNet as released, which kept more in our measurements than the text's form."""
+    options = {
+        "fidelity": "released",
+        "backbone": settings.backbone,
+        "epochs": training.epochs,
+        "batch_size": training.batch_size,
+        "finetune_epochs": training.finetune_epochs,
+        "lr": training.lr,
+    }
+    transform = Transform(MEAN, STD, pad=0, flip=settings.mirror)
+    memory = ExemplarMemory(per_class=settings.exemplars)
+    return Learner(configured(PODNet, "imagenet", options), 3, transform, memory, settings.seed, device)
+
+
+def choose(collection: Collection, given: Mapping[str, Any], known: Settings | None, on_gpu: bool) -> Choice:
+    """The settings of a new model, or of one more call for a model with the settings `known`; `given` goes first."""
+    if known is not None:
+        for name, value in asdict(known).items():
+            if given.get(name, value) != value:
+                raise ConfigError(
+                    f"the model was made with {name} {value}, not {given[name]}; leave the option out, "
+                    "or make another model."
+                )
+    suggested = {} if known is not None else _suggest_settings(collection, on_gpu)
+    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"))
+    values = {name: value for name, (value, _) in suggested.items()} | dict(given)
+    fixed = {f.name for f in fields(Settings)}
+    settings = known or Settings(**{name: value for name, value in values.items() if name in fixed})
+    training = Training(**{name: value for name, value in values.items() if name not in fixed})
+    return Choice(settings, training, {name: why for name, (_, why) in suggested.items() if name not in given})
+
+
+def _suggest_settings(collection: Collection, on_gpu: bool) -> dict[str, tuple[Any, str]]:
+    """Name -> value and why."""
+    side = round(statistics.median(min(photo.size) for photo in collection.photos))
+    largest = 224 if on_gpu else 64
+    size = min(largest, max(32, side // 32 * 32))
+    limit = "; a CPU would take long with more" if size == largest and not on_gpu else ""
+    return {
+        "image_size": (size, f"the shorter side of most photos is about {side} pixels{limit}"),
+        "backbone": ("resnet32" if size <= SMALL else "resnet18", f"for images of {size} pixels"),
+    }
+
+
+def _suggest_training(photos: int, batch_size: int | None) -> dict[str, tuple[Any, str]]:
+    fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
+    batch = batch_size or next(fitting, BATCH_SIZES[-1])
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(UPDATES * batch / photos)))
+    return {
+        "batch_size": (batch, f"for {photos} photos"),
+        "epochs": (epochs, f"about {UPDATES} updates, in {FEWEST_EPOCHS} to {MOST_EPOCHS} epochs"),
+    }

@@ -1,0 +1,226 @@
+"""Teaching a model: what one call will learn, and the learning itself, which can be interrupted and taken up again."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from podnet.data.collection import Collection, Photo, refuse_lookalikes
+from podnet.data.images import self_contained
+from podnet.data.photos import Photos
+from podnet.errors import BusyError, DamagedFileError, DataError, PodnetError
+from podnet.files import locked
+from podnet.model.measure import Measured, fit_temperatures, measure
+from podnet.model.model import ClassRecord, Model, load_model
+from podnet.model.settings import Choice, make_learner
+from podnet.randomness import generator
+from podnet.storage import load_tensors, save_tensors
+from podnet.tasks import Task
+from podnet.training import Epoch, Iteration
+
+CHECKPOINT_SECONDS = 60
+MOST_HELD_OUT = 25  # photos a class: they travel in the model file
+FEWEST_FOR_HELD_OUT = 5  # photos of a class below which none is held out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one call learns."""
+
+    new: tuple[str, ...]  # classes, in the order they will have
+    refreshed: tuple[str, ...]  # known classes that get more photos
+    ignored: tuple[str, ...]  # known classes whose photos are not used
+    training: tuple[Photo, ...]
+    held_out: tuple[Photo, ...]
+
+    def digest(self, choice: Choice, model: Path) -> str:
+        """Tells whether an interrupted call was about the same."""
+        photos = [
+            (str(photo.path), photo.label, photo.path.stat().st_size) for photo in (*self.training, *self.held_out)
+        ]
+        before = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else ""
+        facts = [asdict(choice.settings), asdict(choice.training), self.new, self.refreshed, photos, before]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """An interrupted call goes on."""
+
+    phase: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The classes are learned, measured and written down; the entry of the history tells how well."""
+
+    entry: dict[str, Any]
+    before: dict[str, Any] | None  # the entry before it
+
+
+Record = Iteration | Epoch | Resumed | Learned
+
+
+def plan(collection: Collection, model: Model | None, share: float, include_known: bool) -> Plan:
+    """Which classes are new, and which photos are held out; asked again it says the same."""
+    known = model.names if model else []
+    labels = list(collection.counts)
+    refuse_lookalikes(labels, known)
+    new = tuple(label for label in labels if label not in known)
+    old = tuple(label for label in known if label in labels)
+    refreshed = old if include_known else ()
+    if model is None and len(new) < 2:
+        raise DataError(f"a new model needs photos of at least 2 classes; there are those of {len(new)} ({new[0]!r}).")
+    if not new and not refreshed:
+        raise DataError("the model knows all classes of these photos; --include-known refreshes them with new photos.")
+    if model is not None and not model.can_learn:
+        raise PodnetError("the model was saved without exemplars; it can predict, but it cannot go on learning.")
+    training, held_out = [], []
+    measured_with = set(model.held_out_digests) if model else set()  # never to be trained on
+    for label in (*refreshed, *new):
+        own = [photo for photo in collection.of([label]).photos if photo.digest not in measured_with]
+        count = min(MOST_HELD_OUT, round(share * len(own))) if len(own) >= FEWEST_FOR_HELD_OUT else 0
+        order = torch.randperm(len(own), generator=generator(0, "held out", label)).tolist()
+        held_out += [own[i] for i in sorted(order[:count])]
+        training += [own[i] for i in sorted(order[count:])]
+    trained = {photo.label for photo in training}
+    refreshed = tuple(label for label in refreshed if label in trained)
+    if not trained.issuperset(new) or not trained:
+        raise DataError("the model measures itself with these photos, held out when it learned them; add other photos.")
+    return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
+
+
+def checkpoint_file(path: Path) -> Path:
+    """What an interrupted call left, beside the model."""
+    return path.with_name(f".{path.name}.learning")
+
+
+def teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:
+    """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, f"another process is teaching {path}; wait for it."):
+        now = load_model(path) if path.exists() else None
+        if (now and now.history) != (model and model.history):
+            raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
+        yield from _teach(path, model, todo, choice, device, workers)
+        checkpoint_file(path).unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
+
+
+def _teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:
+    began = time.monotonic()
+    taught = _with_training(model, choice, device)
+    learner = taught.learner
+    task = _task(taught, todo, choice, workers)
+    digest = todo.digest(choice, path)
+    saved = _restored(checkpoint_file(path), digest)
+    if saved is not None:
+        learner.restore(*saved)
+        assert learner.progress is not None
+        yield Resumed(learner.progress.phase, learner.progress.epoch)
+    written = time.monotonic()
+    for record in learner.learn(task):
+        if isinstance(record, Epoch) and time.monotonic() - written >= CHECKPOINT_SECONDS:
+            tensors, meta = learner.state()
+            save_tensors(checkpoint_file(path), tensors, {"digest": digest, "learner": meta})
+            written = time.monotonic()
+        yield record
+    before = taught.history[-1] if taught.history else None
+    entry = _finish(taught, todo, choice, workers)
+    entry["seconds"] = round(time.monotonic() - began, 1)
+    taught.history.append(entry)
+    taught.save(path)
+    yield Learned(entry, before)
+
+
+def _with_training(model: Model | None, choice: Choice, device: str) -> Model:
+    """The model, or a new one, whose learner trains as chosen."""
+    learner = make_learner(choice.settings, choice.training, device)
+    if model is None:
+        return Model(choice.settings, learner)
+    learner.restore(*model.learner.state())
+    return replace(model, learner=learner, classes=list(model.classes), history=list(model.history))
+
+
+def _task(model: Model, todo: Plan, choice: Choice, workers: int) -> Task:
+    known = model.names
+    label_of = {name: label for label, name in enumerate((*known, *todo.new))}
+    images = _photos(todo.training, choice, workers)
+    targets = torch.tensor([label_of[photo.label] for photo in todo.training])
+    refreshed = tuple(sorted(label_of[name] for name in todo.refreshed))
+    nothing = images[torch.zeros(0, dtype=torch.int64)]
+    return Task(
+        len(model.history), len(known), len(todo.new), todo.new, images, targets, nothing, targets[:0], refreshed
+    )
+
+
+def _photos(photos: tuple[Photo, ...], choice: Choice, workers: int) -> Photos:
+    return Photos(tuple(photo.path for photo in photos), choice.settings.image_size, workers, shrinks=True)
+
+
+def _restored(file: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The state that an interrupted call about the same left; of another one there is no use."""
+    if not file.exists():
+        return None
+    try:
+        tensors, meta = load_tensors(file)
+    except DamagedFileError:
+        return None
+    return (tensors, meta["learner"]) if meta.get("digest") == digest else None
+
+
+def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str, Any]:
+    """Bring the model's records up to date; the entry of its history."""
+    today = datetime.date.today().isoformat()
+    counts = Collection(todo.training).counts
+    old = len(model.classes)
+    model.classes = [replace(record, photos=record.photos + counts.get(record.name, 0)) for record in model.classes]
+    model.classes += [ClassRecord(name, today, counts[name]) for name in todo.new]
+    if todo.held_out:
+        label_of = {name: label for label, name in enumerate(model.names)}
+        fresh = _photos(todo.held_out, choice, workers)
+        both = model.held_out.followed_by(fresh) if model.held_out is not None else fresh
+        kept = self_contained(both)
+        assert isinstance(kept, Photos)
+        model.held_out = kept
+        labels = torch.tensor([label_of[photo.label] for photo in todo.held_out])
+        model.held_out_targets = torch.cat([model.held_out_targets, labels])
+        model.held_out_digests = [*model.held_out_digests, *(photo.digest for photo in todo.held_out)]
+    entry: dict[str, Any] = {
+        "date": today,
+        "new": list(todo.new),
+        "refreshed": list(todo.refreshed),
+        "photos": len(todo.training),
+        "held_out": len(model.held_out_targets),
+        "training": asdict(choice.training),
+        "accuracy": {},
+        "old_accuracy": {},
+        "new_accuracy": {},
+        "per_class": {},
+    }
+    if model.held_out is not None:
+        scores = model.learner.predict(replace(model.held_out, workers=workers))
+        model.temperatures = fit_temperatures(scores, model.held_out_targets)
+        for inference, measured in measure(scores, model.held_out_targets, len(model.classes)).items():
+            _note(entry, inference, measured, model, old)
+    return entry
+
+
+def _note(entry: dict[str, Any], inference: str, measured: Measured, model: Model, old: int) -> None:
+    entry["accuracy"][inference] = measured.accuracy
+    entry["per_class"][inference] = dict(zip(model.names, measured.per_class, strict=True))
+    for key, wanted in (("old_accuracy", range(old)), ("new_accuracy", range(old, len(model.classes)))):
+        chosen = torch.isin(model.held_out_targets, torch.tensor(list(wanted)))
+        counts = torch.bincount(model.held_out_targets, minlength=len(model.classes))
+        right = sum(float(counts[label]) * (measured.per_class[label] or 0.0) for label in wanted)
+        entry[key][inference] = right / int(chosen.sum()) if chosen.any() else None

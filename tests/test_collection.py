@@ -1,0 +1,166 @@
+"""A user's own photos, with all that can be wrong with them."""
+
+import io
+import os
+import unicodedata
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from podnet.data.collection import read_collection, refuse_lookalikes
+from podnet.data.decode import decode, shrink
+from podnet.data.photos import Photos
+from podnet.errors import DataError
+
+
+def picture(seed, width=40, height=30, kind="PNG", **options):
+    """Something that no other seed gives."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def put(folder, *seeds, ending="png", kind="PNG"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        (folder / f"{seed}.{ending}").write_bytes(picture(seed, kind=kind))
+
+
+def reasons(collection):
+    return {os.path.basename(name): why for name, why in collection.skipped}
+
+
+def test_a_folder_for_each_class(tmp_path):
+    put(tmp_path / "coin", 1, 2)
+    put(tmp_path / "bill" / "old", 3)
+    put(tmp_path / ".hidden", 4)
+    (tmp_path / "coin" / ".DS_Store").write_bytes(b"x")
+    found = read_collection(tmp_path)
+    assert [(photo.label, photo.path.name, photo.size) for photo in found.photos] == [
+        ("bill", "3.png", (40, 30)),
+        ("coin", "1.png", (40, 30)),
+        ("coin", "2.png", (40, 30)),
+    ]
+    assert found.counts == {"bill": 1, "coin": 2}
+    assert found.skipped == ()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_kinds_of_photos_whatever_their_names_end_in(tmp_path, kind):
+    put(tmp_path / "a", 1, ending="dat", kind=kind)
+    assert read_collection(tmp_path).photos[0].size == (40, 30)
+
+
+def test_what_cannot_be_used_is_named_with_its_reason(tmp_path):
+    put(tmp_path / "good", 1)
+    bad = tmp_path / "good"
+    (bad / "empty.jpg").write_bytes(b"")
+    (bad / "notes.txt").write_text("not a photo")
+    (bad / "cut.png").write_bytes(picture(5, 300, 200)[:5000])
+    (bad / "twin.png").write_bytes(picture(1))
+    (bad / "gone.png").symlink_to(tmp_path / "nothing")
+    os.mkfifo(bad / "pipe.png")
+    (tmp_path / "nothing here").mkdir()
+    (tmp_path / "stray.png").write_bytes(picture(9))
+    put(tmp_path / "all bad")
+    (tmp_path / "all bad" / "x.png").write_bytes(b"x")
+    found = read_collection(tmp_path)
+    assert [photo.path.name for photo in found.photos] == ["1.png"]
+    why = reasons(found)
+    assert why.pop("cut.png")
+    assert why == {
+        "empty.jpg": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
+        "notes.txt": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
+        "twin.png": f"the same photo as {bad / '1.png'}",
+        "gone.png": "No such file or directory",
+        "pipe.png": "not a file",
+        "nothing here": "a folder without photos",
+        "stray.png": "not in the folder of a class",
+        "x.png": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
+        "all bad": "a class of which no photo can be read",
+    }
+
+
+def test_links_in_a_circle_end(tmp_path):
+    put(tmp_path / "a", 1)
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    put(tmp_path / "b", 2)
+    found = read_collection(tmp_path)
+    assert {photo.path.name for photo in found.photos} == {"1.png", "2.png"}
+
+
+def test_one_name_for_letters_that_can_be_written_in_two_ways(tmp_path):
+    put(tmp_path / unicodedata.normalize("NFD", "Käse"), 1)
+    assert read_collection(tmp_path).counts == {unicodedata.normalize("NFC", "Käse"): 1}
+
+
+def test_classes_that_differ_only_in_case_are_refused(tmp_path):
+    put(tmp_path / "Coin", 1)
+    put(tmp_path / "coin", 2)
+    with pytest.raises(DataError, match="differs only in case; rename one"):
+        read_collection(tmp_path)
+    with pytest.raises(DataError, match="the model knows a class 'Coin'"):
+        refuse_lookalikes(["coin"], ["Coin"])
+
+
+def test_a_class_name_must_be_fit_to_be_shown(tmp_path):
+    put(tmp_path / "a\x1b[31m", 1)
+    with pytest.raises(DataError, match=r"'a\\x1b\[31m' cannot be used"):
+        read_collection(tmp_path)
+
+
+@pytest.mark.parametrize("heading", ["", "path,label\n"])
+def test_a_table_of_files(tmp_path, heading):
+    put(tmp_path / "any", 1, 2)
+    table = tmp_path / "photos.csv"
+    table.write_text(f'{heading}any/1.png,coin\n"any/2.png","bill, old"\nany/3.png,coin\n')
+    found = read_collection(table)
+    assert found.counts == {"bill, old": 1, "coin": 1}
+    assert reasons(found) == {"3.png": "No such file or directory"}
+
+
+@pytest.mark.parametrize("text", ["", "path,label\n", "a.png\n", "a.png,\n", "a\0.png,coin\n", 'a.png,"coin\n'])
+def test_a_table_that_is_none(tmp_path, text):
+    table = tmp_path / "photos.csv"
+    table.write_text(text)
+    with pytest.raises(DataError, match=r"photos\.csv"):
+        read_collection(table)
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "flat"])
+def test_a_folder_without_classes(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    put(tmp_path / "flat", 1)
+    with pytest.raises(DataError, match="expected a folder for each class"):
+        read_collection(tmp_path / name)
+
+
+def test_a_small_copy_is_upright_small_and_without_notes():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    exif[0x010E] = "where it was taken"
+    original = picture(1, 400, 200, "JPEG", exif=exif, quality=95)
+    assert b"where it was taken" in original
+    copy = shrink(original, 40)
+    with Image.open(io.BytesIO(copy)) as image:
+        assert image.size == (80, 160)  # twice 40 on the shorter side, for random crops
+        assert not image.getexif()
+    assert b"where it was taken" not in copy
+    difference = np.abs(decode(copy, 40).astype(float) - decode(original, 40).astype(float))
+    assert difference.mean() < 8  # noise, scaled twice
+
+
+def test_a_photo_that_is_small_already_keeps_its_pixels():
+    original = picture(3, 36, 33)
+    assert np.array_equal(decode(shrink(original, 32), 32), decode(original, 32))
+
+
+def test_kept_photos_are_small_copies(tmp_path):
+    put(tmp_path, 1)
+    file = tmp_path / "1.png"
+    kept = Photos((file,), 8, shrinks=True).kept()
+    assert list(kept.contents()) == [shrink(file, 8)]
+    assert list(Photos((file,), 8).kept().contents()) == [file.read_bytes()]

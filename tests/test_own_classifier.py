@@ -1,0 +1,389 @@
+"""A model of one's own, from photos to a file that predicts, goes on learning and forgets."""
+
+import copy
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from podnet.cli import main
+from podnet.data.collection import Collection, read_collection
+from podnet.errors import DamagedFileError, DataError, PodnetError
+from podnet.model import teach as teaching
+from podnet.model.measure import confidences, fit_temperatures
+from podnet.model.model import load_model
+from podnet.model.settings import choose
+from podnet.storage import load_tensors, save_tensors
+
+HUES = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (40, 60, 210), "grey": (128, 128, 128)}
+QUICK = ["--image-size", "16", "--epochs", "4", "--finetune-epochs", "2", "--exemplars", "4", "--workers", "0"]
+
+
+def photos_of(folder, *names, count=10, first=0):
+    """Photos of coloured noise, which a small network tells apart at once."""
+    for name in names:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(first, first + count):
+            draws = np.random.default_rng([i, *name.encode()])
+            noise = draws.normal(HUES[name], 30, (24, 28, 3))
+            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A model that learned three classes, then one more; and the photos."""
+    root = tmp_path_factory.mktemp("own")
+    first = photos_of(root / "first", "red", "green", "blue")
+    second = photos_of(root / "second", "grey")
+    assert main(["learn", str(root / "m.podnet"), str(first), *QUICK]) == 0
+    before = (root / "m.podnet").read_bytes()
+    assert main(["learn", str(root / "m.podnet"), str(second), *QUICK]) == 0
+    (root / "before.podnet").write_bytes(before)
+    return root
+
+
+@pytest.fixture
+def own(learned, tmp_path):
+    """A copy of the model, to be changed."""
+    path = tmp_path / "m.podnet"
+    path.write_bytes((learned / "m.podnet").read_bytes())
+    return path
+
+
+def test_it_learns_and_goes_on_learning(learned):
+    before, after = load_model(learned / "before.podnet"), load_model(learned / "m.podnet")
+    assert before.names == ["blue", "green", "red"]
+    assert after.names == ["blue", "green", "red", "grey"]
+    assert [record.photos for record in after.classes] == [8, 8, 8, 8]  # of 10, two held out
+    assert torch.bincount(after.learner.memory.targets).tolist() == [4, 4, 4, 4]
+    assert torch.bincount(after.held_out_targets).tolist() == [2, 2, 2, 2]
+    assert len(after.history) == 2
+    assert after.history[1]["new"] == ["grey"]
+    fresh = read_collection(photos_of(learned / "fresh", *HUES, first=50))
+    assert accuracy(after, fresh) > 0.8
+    assert not [path.name for path in learned.iterdir() if path.name.startswith(".")]  # nothing is left behind
+
+
+def accuracy(model, collection):
+    from podnet.model.predict import predict
+
+    answers = predict(model, [(photo.label, photo.path) for photo in collection.photos], "nme")
+    return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
+
+
+def test_a_preview_changes_nothing(learned, tmp_path, capsys):
+    (tmp_path / "photos" / "red").mkdir(parents=True)
+    photos_of(tmp_path / "photos", "red", "blue")
+    (tmp_path / "photos" / "red" / "broken.png").write_bytes(b"broken")
+    assert main(["learn", str(tmp_path / "new.podnet"), str(tmp_path / "photos"), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"red +new +10 +8 +2 +28x24", shown)
+    assert "broken.png: not a JPEG" in shown
+    assert "image size 32 (the shorter side of most photos is about 24 pixels)" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_known_classes_are_refreshed_only_when_asked(own, learned, tmp_path, capsys):
+    more = photos_of(tmp_path / "more", "red", first=30)
+    before = own.read_bytes()
+    assert main(["learn", str(own), str(more), *QUICK]) == 2
+    assert "--include-known refreshes them" in capsys.readouterr().err
+    assert own.read_bytes() == before
+    assert main(["learn", str(own), str(more), "--include-known", *QUICK]) == 0
+    model = load_model(own)
+    assert model.names == ["blue", "green", "red", "grey"]
+    assert [record.photos for record in model.classes] == [8, 8, 16, 8]
+    memory = model.learner.memory
+    assert memory.targets.tolist() == sorted([0, 1, 2, 3] * 4)
+    assert model.held_out_targets.tolist().count(2) == 4
+    old, new = (list(load_model(path).learner.memory.images.contents()) for path in (learned / "m.podnet", own))
+    assert [photo in old for photo in new[:8]] == [True] * 8  # the other classes' exemplars are as they were
+    assert [photo in old for photo in new[12:]] == [True] * 4
+
+
+def test_what_was_held_out_is_never_trained_on(own, learned):
+    """Photos that come again, among more, must not move from the measured to the trained ones."""
+    model = load_model(own)
+    again = read_collection(photos_of(photos_of(learned / "again", "red"), "red", count=30, first=100))
+    todo = teaching.plan(again, model, 0.15, include_known=True)
+    used = {photo.digest for photo in todo.training}
+    assert len(todo.training) + len(todo.held_out) == 38
+    assert used.isdisjoint(model.held_out_digests)
+    assert len(set(model.held_out_digests) & {photo.digest for photo in again.photos}) == 2
+
+
+def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path, monkeypatch):
+    """Stopped after any checkpoint and called again, it comes to the same file as when it is not stopped."""
+    monkeypatch.setattr(teaching, "CHECKPOINT_SECONDS", 0)
+    extra = photos_of(tmp_path / "extra", "grey", "red", first=70)
+    (extra / "grey").rename(extra / "ash")
+    before = own.read_bytes()
+    other = tmp_path / "other.podnet"
+    other.write_bytes(before)
+    collection = read_collection(extra)
+
+    def call(path):
+        model = load_model(path)
+        todo = teaching.plan(collection, model, 0.15, include_known=False)
+        given = {"epochs": 3, "finetune_epochs": 2, "batch_size": 8}
+        choice = choose(Collection(todo.training), given, model.settings, on_gpu=False)
+        return teaching.teach(path, model, todo, choice, "cpu", workers=0)
+
+    epochs = 0
+    for record in call(own):
+        epochs += isinstance(record, teaching.Epoch)
+        if epochs == 4:
+            break  # in the fine-tuning
+    assert own.read_bytes() == before
+    records = list(call(own))
+    assert records[0] == teaching.Resumed(phase=1, epoch=1)
+    assert sum(isinstance(record, teaching.Epoch) for record in records) == 1
+    list(call(other))
+    first, second = load_model(own), load_model(other)
+    for name, tensor in first.learner.network.state_dict().items():
+        assert torch.equal(tensor, second.learner.network.state_dict()[name]), name
+    assert list(first.learner.memory.images.contents()) == list(second.learner.memory.images.contents())
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
+    collection = read_collection(photos_of(tmp_path / "extra", "grey", first=70).rename(tmp_path / "more"))
+    stale = load_model(own)
+    stale.history = stale.history[:1]
+    (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
+    collection = read_collection(tmp_path / "more")
+    todo = teaching.plan(collection, stale, 0.15, include_known=False)
+    choice = choose(Collection(todo.training), {"epochs": 1}, stale.settings, on_gpu=False)
+    with pytest.raises(PodnetError, match="was changed by another process"):
+        next(teaching.teach(own, stale, todo, choice, "cpu", 0))
+
+
+def test_predictions_in_every_format(learned, tmp_path, capsys):
+    files = [str(learned / "first" / "red" / f"{i}.png") for i in (2, 1)]
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"")
+    model = str(learned / "m.podnet")
+    assert main(["predict", model, *files, str(bad), "--top", "2"]) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines] == files
+    assert re.fullmatch(r".*2\.png: \w+ \d+\.\d%  \w+ \d+\.\d%", lines[0])
+    assert err == f"cannot be read: {bad}: not a JPEG, PNG, WebP, GIF, BMP or TIFF image\n"
+    assert main(["predict", model, str(learned / "second"), "--format", "jsonl", "--inference", "nme"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["file"] for answer in answers] == sorted(answer["file"] for answer in answers)
+    assert len(answers) == 10
+    for answer in answers:
+        chances = [entry["confidence"] for entry in answer["predictions"]]
+        assert len(chances) == 3
+        assert chances == sorted(chances, reverse=True)
+        assert 0 < sum(chances) <= 1 + 1e-5
+    assert main(["predict", model, str(learned / "fi*" / "re*" / "[12].png"), "--format", "csv", "--top", "1"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "file,rank,class,confidence"
+    assert [row.split(",")[:2] for row in rows[1:]] == [[file, "1"] for file in sorted(files)]
+
+
+def test_standard_input_gives_names_or_an_image(learned, monkeypatch, capsys):
+    file = learned / "first" / "blue" / "3.png"
+    model = str(learned / "m.podnet")
+    shown = []
+    for content in (f"{file}\n\n".encode(), file.read_bytes()):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert main(["predict", model, "-"]) == 0
+        shown.append(capsys.readouterr().out.split(": "))
+    assert shown[0][0] == str(file)
+    assert shown[1][0] == "-"
+    assert shown[0][1] == shown[1][1]
+
+
+def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
+    picture = tmp_path / "confusion.png"
+    photos = photos_of(tmp_path / "test", *HUES, first=80)
+    (photos / "grey").rename(photos / "unknown")
+    assert main(["evaluate", str(learned / "m.podnet"), str(photos), "--output", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    assert picture.stat().st_size > 1000
+    assert "does not know them: unknown" in shown
+    rows = dict(re.findall(r"^ (red|green|blue|all) +\d+ +[\d.]+ +([\d.]+)", shown, re.MULTILINE))
+    model = load_model(learned / "m.podnet")
+    for name in ("red", "green", "blue"):
+        own = read_collection(photos).of([name])
+        assert float(rows[name]) == pytest.approx(100 * accuracy(model, own), abs=0.06)
+    assert float(rows["all"]) == pytest.approx(np.mean([float(rows[n]) for n in ("red", "green", "blue")]), abs=0.06)
+
+
+def test_information_about_a_model(learned, capsys):
+    assert main(["info", str(learned / "m.podnet")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^ grey +\d{4}-\d\d-\d\d +8 +4 ", shown, re.MULTILINE)
+    assert "backbone resnet32, image_size 16" in shown
+    assert "16 exemplars, 8 photos held out" in shown
+
+
+def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
+    before = load_model(own)
+    memory = before.learner.memory
+    gone = [*memory.images[(memory.targets == 1).nonzero().flatten()].contents()]
+    gone += [*before.held_out[(before.held_out_targets == 1).nonzero().flatten()].contents()]
+    assert len(gone) == 6
+    assert all(photo in own.read_bytes() for photo in gone)
+    proxies = torch.cat([*before.learner.network.classifier.weights])[1].detach().numpy().tobytes()
+    assert proxies in own.read_bytes()
+    assert main(["forget", str(own), "green"]) == 0
+    assert "forgot green: its proxies, its name and its 6 photos" in capsys.readouterr().out
+    written = own.read_bytes()
+    for secret in (*gone, proxies, b"green"):
+        assert secret not in written
+    after = load_model(own)
+    assert after.names == ["blue", "red", "grey"]
+    images = before.held_out
+    old, new = before.learner.predict(images), after.learner.predict(images)
+    torch.testing.assert_close(new.cnn, old.cnn[:, [0, 2, 3]], rtol=0, atol=1e-6)
+    torch.testing.assert_close(new.nme, old.nme[:, [0, 2, 3]], rtol=0, atol=1e-6)
+    assert after.learner.memory.targets.tolist() == sorted([0, 1, 2] * 4)
+    assert main(["learn", str(own), str(photos_of(learned / "anew", "green")), *QUICK]) == 0  # it can be learned again
+    assert load_model(own).names == ["blue", "red", "grey", "green"]
+
+
+def test_an_unknown_class_cannot_be_forgotten(own, capsys):
+    before = own.read_bytes()
+    assert main(["forget", str(own), "gren"]) == 2
+    assert "the model knows no class 'gren'. Did you mean 'green'?" in capsys.readouterr().err
+    assert own.read_bytes() == before
+
+
+def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
+    small = tmp_path / "small.podnet"
+    load_model(own).save(small, exemplars=False)
+    assert small.stat().st_size < own.stat().st_size
+    image = load_model(own).held_out
+    assert torch.equal(load_model(small).learner.predict(image).cnn, load_model(own).learner.predict(image).cnn)
+    assert main(["learn", str(small), str(photos_of(tmp_path / "x", "grey").rename(tmp_path / "y"))]) == 2
+    assert main(["info", str(small)]) == 0
+    assert "it cannot go on learning" in capsys.readouterr().out
+
+
+def test_settings_of_a_model_stay(own, learned, capsys):
+    assert main(["learn", str(own), str(learned / "first"), "--include-known", "--image-size", "32"]) == 2
+    assert "the model was made with image_size 16, not 32" in capsys.readouterr().err
+
+
+def test_a_first_call_needs_two_classes(tmp_path, capsys):
+    assert main(["learn", str(tmp_path / "m"), str(photos_of(tmp_path / "p", "red"))]) == 2
+    assert "at least 2 classes" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named_or_is_the_same(own):
+    """Whatever byte is flipped, wherever the file is cut."""
+    data = own.read_bytes()
+    draws = np.random.default_rng(0)
+    for number in range(150):
+        broken = bytearray(data)
+        if number % 3 == 0:
+            broken = broken[: draws.integers(len(data))]
+        else:
+            limit = 3000 if number % 3 == 1 else len(data)
+            broken[draws.integers(limit)] ^= 1 << draws.integers(8)
+        own.write_bytes(broken)
+        with pytest.raises(DamagedFileError, match=r"m\.podnet"):
+            load_model(own)
+
+
+FORGERIES = {
+    "sizes": lambda t, m: m["learner"].update(sizes=[10**9]),
+    "negative sizes": lambda t, m: m["learner"].update(sizes=[-1, 5]),
+    "words for sizes": lambda t, m: m["learner"].update(sizes="many"),
+    "names": lambda t, m: m["classes"].pop(),
+    "no settings": lambda t, m: m.pop("settings"),
+    "huge images": lambda t, m: m["settings"].update(image_size=10**6),
+    "strange setting": lambda t, m: m["settings"].update(run="rm"),
+    "backbone": lambda t, m: m["settings"].update(backbone="os.system"),
+    "lengths": lambda t, m: t.update({"learner.memory.lengths": torch.full((16,), 2**40)}),
+    "targets": lambda t, m: t.update({"learner.memory.targets": torch.full((16,), 99)}),
+    "weights": lambda t, m: t.update({"learner.network.classifier.weights.0": torch.zeros(3, 1, 64)}),
+    "kind of weights": lambda t, m: t.update(
+        {"learner.network.backbone.stem.0.conv.weight": torch.zeros(16, 3, 3, 3, dtype=torch.float64)}
+    ),
+    "means": lambda t, m: t.update({"learner.means": torch.zeros(2, 64)}),
+    "history": lambda t, m: m.update(history=[{}]),
+    "history of words": lambda t, m: m["history"][0]["accuracy"].update(cnn="high"),
+    "temperature": lambda t, m: m["temperatures"].update(cnn=0),
+    "format": lambda t, m: m.update(format="one"),
+    "list": lambda t, m: m.update(learner=[]),
+    "held out": lambda t, m: t.pop("held_out.targets"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_file_is_refused(own, forgery):
+    """Its checksum is right, what it claims is not."""
+    tensors, meta = load_tensors(own)
+    tensors, meta = dict(tensors), copy.deepcopy(meta)
+    FORGERIES[forgery](tensors, meta)
+    save_tensors(own, tensors, meta)
+    with pytest.raises(DamagedFileError, match=r"m\.podnet is damaged or not a model file"):
+        load_model(own)
+
+
+def test_a_file_of_the_future_says_so(own):
+    tensors, meta = load_tensors(own)
+    save_tensors(own, tensors, meta | {"format": 2})
+    with pytest.raises(PodnetError, match="written by a newer podnet"):
+        load_model(own)
+
+
+def test_the_size_that_a_file_claims_for_its_photos_is_not_believed(own):
+    tensors, meta = load_tensors(own)
+    save_tensors(own, tensors | {"held_out.size": torch.tensor(10**9)}, meta)
+    assert load_model(own).held_out.size == 16
+
+
+def test_temperatures_make_held_out_photos_most_likely():
+    """Against a finer search; scores that are scaled need a temperature scaled alike."""
+    from podnet.learner import Scores
+
+    draws = torch.Generator().manual_seed(0)
+    targets = torch.randint(5, (200,), generator=draws)
+    scores = torch.randn(200, 5, generator=draws) + 2 * torch.nn.functional.one_hot(targets, 5)
+    found = fit_temperatures(Scores(scores, 10 * scores, targets), targets)
+    grid = np.linspace(0.2, 5, 2000)
+    losses = [-confidences(scores.double(), t)[range(200), targets].log().mean() for t in grid]
+    assert found["cnn"] == pytest.approx(grid[int(np.argmin(losses))], rel=0.07)
+    assert found["nme"] == pytest.approx(10 * found["cnn"], rel=0.07)
+    assert fit_temperatures(Scores(scores[:5], None, targets[:5]), targets[:5])["cnn"] == 1.0
+
+
+def test_settings_follow_from_the_photos():
+    from podnet.data.collection import Photo
+
+    def chosen(side, count, on_gpu, **given):
+        photos = Collection(tuple(Photo(f"{i}", "a", (side + 100, side), str(i)) for i in range(count)))
+        return choose(photos, given, None, on_gpu)
+
+    assert chosen(500, 1000, False).settings.image_size == 64
+    assert chosen(500, 1000, True).settings.image_size == 224
+    assert chosen(500, 1000, True).settings.backbone == "resnet18"
+    assert chosen(40, 1000, True).settings.image_size == 32
+    assert chosen(10, 1000, False).settings.backbone == "resnet32"
+    assert chosen(500, 100, False).training.batch_size == 8
+    assert chosen(500, 100, False).training.epochs == 90
+    assert chosen(500, 100_000, False).training.epochs == 20
+    assert chosen(500, 1000, False, batch_size=10).training.batch_size == 10
+    assert "image_size" not in chosen(500, 1000, False, image_size=96).reasons
+    with pytest.raises(PodnetError, match="backbone is 'resnet19'"):
+        chosen(500, 1000, False, backbone="resnet19")
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path, capsys):
+    photos = photos_of(tmp_path / "p", "red", "blue")
+    assert main(["learn", str(tmp_path / "no" / "m"), str(photos), *QUICK]) == 2
+    assert "make it first" in capsys.readouterr().err
+    with pytest.raises(DataError):
+        read_collection(tmp_path / "nothing")
