@@ -20,7 +20,7 @@ LAYERS = [
     ["learner"],
     ["evaluation"],
     ["experiment"],
-    ["config", "display", "model"],
+    ["config", "display", "model", "estimator"],
     ["benchmarks", "speed"],
     ["cli"],
     ["__main__"],

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from podnet.estimator import PODNetClassifier
     from podnet.experiment import Experiment, run
     from podnet.learner import Learner
     from podnet.memory import ExemplarMemory
@@ -23,6 +24,7 @@ _HOMES = {
     "Learner": "podnet.learner",
     "Method": "podnet.methods",
     "PODNet": "podnet.methods",
+    "PODNetClassifier": "podnet.estimator",
     "Replay": "podnet.methods",
     "run": "podnet.experiment",
     "Task": "podnet.tasks",
@@ -39,6 +41,7 @@ __all__ = [
     "Learner",
     "Method",
     "PODNet",
+    "PODNetClassifier",
     "Replay",
     "Task",
     "__version__",

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from podnet.fidelity import Fidelity
+
+ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
 
 
 class ConvNorm(nn.Module):
@@ -19,12 +23,38 @@ class ConvNorm(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv: nn.Module = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
         self.norm: nn.Module = nn.BatchNorm2d(outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        normalised: Tensor = self.norm(self.conv(x))
-        return normalised
+    def forward(self, x: Tensor, plus: Tensor | None = None, relu: bool = False) -> Tensor:
+        """The result, with something added and rectified where asked for."""
+        if isinstance(self.norm, nn.Identity) and _in_one_pass(x, self.conv):
+            return _convolve_in_one_pass(x, self.conv, plus, relu)
+        # In place where BatchNorm gave the tensor: no gradient needs what it held, and memory is what time goes to.
+        out: Tensor = self.norm(self.conv(x))
+        if plus is not None:
+            out += plus
+        return F.relu_(out) if relu else out
+
+    def fold(self) -> None:
+        """Make the normalisation of a network that learns no more part of its convolution."""
+        assert isinstance(self.norm, nn.BatchNorm2d)
+        self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
+
+
+def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
+    """Whether oneDNN can convolve, add and rectify at once: on a CPU, and where nothing watches the operations."""
+    watched = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+    return not watched and x.device.type == "cpu" and x.dtype == conv.weight.dtype == torch.float32 and ONE_DNN
+
+
+def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool) -> Tensor:
+    """The operations that torch.compile would make of it, without compiling: the same bits, and no further passes."""
+    how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
+    if plus is None:
+        return torch.ops.mkldnn._convolution_pointwise(x, *how, "relu" if relu else "none", [], "")  # type: ignore[no-any-return]
+    after = "relu" if relu else None
+    return torch.ops.mkldnn._convolution_pointwise.binary(x, plus, *how, "add", 1.0, after, [], "")  # type: ignore[no-any-return]
 
 
 class EverySecondPixel(nn.Module):
@@ -46,10 +76,8 @@ class Block(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]  # a new block starts as its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        # In place where BatchNorm gave the tensor: no gradient needs what it held, and memory is what time goes to.
-        out = self.second(F.relu_(self.first(x)))
-        out += self.shortcut(x)
-        return F.relu_(out) if self.relu else out
+        out: Tensor = self.second(self.first(x, relu=True), plus=self.shortcut(x), relu=self.relu)
+        return out
 
 
 class ResNet(nn.Module):

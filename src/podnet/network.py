@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from podnet.backbones import ConvNorm, ResNet
 from podnet.classifiers import GrowingClassifier
@@ -34,7 +33,6 @@ class Network(nn.Module):
         self.backbone = backbone
         self.classifier = classifier
         self.mixed = False  # convolutions in bfloat16, all else in float32
-        self.teaches = False
         self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
     def forward(self, images: Tensor, attention: bool = False) -> Outputs:
@@ -52,7 +50,7 @@ class Network(nn.Module):
 
     def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         trains = torch.is_grad_enabled() and next(self.backbone.parameters()).requires_grad
-        if len(images) == self.compiled_batch and (trains or self.teaches):
+        if trains and len(images) == self.compiled_batch:
             outputs: tuple[list[Tensor], Tensor] = self.backbone(images)
             return outputs
         return self.backbone.forward(images)  # as it was written
@@ -64,10 +62,10 @@ def channels_last(network: Network) -> Network:
 
 
 def compile_backbone(network: Network, batch_size: int) -> None:
-    """Compile what training spends its time on: full batches through the student's and the teacher's backbone.
+    """Compile what training spends its time on: full batches through the backbone and back.
 
-    It is done once for all tasks, because the classifier, which grows, is left out, and a new teacher fits what was
-    compiled for the one before. Smaller batches, fine-tuning and evaluation would each need minutes of their own.
+    It is done once for all tasks, because the classifier, which grows, is left out. Smaller batches, fine-tuning and
+    evaluation would each need a minute of their own.
     """
     network.compiled_batch = batch_size
     network.backbone.compile(dynamic=False)
@@ -76,11 +74,7 @@ def compile_backbone(network: Network, batch_size: int) -> None:
 def frozen_copy(network: Network) -> Network:
     """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
     teacher = copy.deepcopy(network).eval()
-    for module in teacher.modules():
+    for module in list(teacher.modules()):
         if isinstance(module, ConvNorm):
-            assert isinstance(module.conv, nn.Conv2d)
-            assert isinstance(module.norm, nn.BatchNorm2d)
-            module.conv = fuse_conv_bn_eval(module.conv, module.norm)
-            module.norm = nn.Identity()
-    teacher.teaches = True
+            module.fold()
     return teacher.requires_grad_(False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from podnet.cli.parser import build_parser
 from podnet.errors import ConfigError, PodnetError, nearest
@@ -48,10 +49,11 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.reproduce import reproduce_command
 
         return reproduce_command(known)
-    if known.command in ("learn", "info", "forget"):
-        from podnet.cli.learn import forget_command, info_command, learn_command
+    if known.command in ("learn", "info", "forget", "export"):
+        from podnet.cli import learn
 
-        return {"learn": learn_command, "info": info_command, "forget": forget_command}[known.command](known)
+        command: Callable[[argparse.Namespace], int] = getattr(learn, f"{known.command}_command")
+        return command(known)
     if known.command in ("predict", "evaluate"):
         from podnet.cli.predict import evaluate_command, predict_command
 

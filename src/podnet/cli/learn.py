@@ -1,4 +1,4 @@
-"""`podnet learn`, `info` and `forget`: a model of one's own, its contents, and taking a class out again."""
+"""`podnet learn`, `info`, `export` and `forget`: a model of one's own from its first photos to its last."""
 
 from __future__ import annotations
 
@@ -79,6 +79,26 @@ def info_command(known: argparse.Namespace) -> int:
     _say(console, f"{sum(kept)} exemplars, {len(model.held_out_targets)} photos held out; {_size(path)}")
     if not model.can_learn:
         _say(console, "It was saved without exemplars: it can predict, but it cannot go on learning.")
+    return 0
+
+
+def export_command(known: argparse.Namespace) -> int:
+    console = Console()
+    path = Path(known.model).expanduser()
+    model = load_model(path)
+    if known.format == "podnet":
+        output = Path(known.output or path.with_name(f"{path.stem}-small{path.suffix}"))
+        if output.exists() and output.samefile(path):
+            raise PodnetError("the model without its photos would replace the model; choose another --output.")
+        model.save(output, exemplars=False)
+        _say(console, f"without photos, it can predict but not go on learning: {printable(output)} ({_size(output)})")
+        return 0
+    from podnet.model.export import ENDINGS, export
+
+    output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
+    count, difference = export(model, output, known.format)
+    _say(console, f"checked on {count} photos, both inferences: the confidences differ by at most {difference:.1e}")
+    _say(console, f"exported: {printable(output)} ({_size(output)})")
     return 0
 
 

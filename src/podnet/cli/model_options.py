@@ -30,6 +30,15 @@ def add_model_commands(commands: Any) -> None:
     _add_machine(evaluate)
     info = commands.add_parser("info", help="what a model knows", allow_abbrev=False)
     info.add_argument("model", metavar="MODEL", help="a model file")
+    export = commands.add_parser("export", help="write a model for other programs", allow_abbrev=False)
+    export.add_argument("model", metavar="MODEL", help="a model file")
+    export.add_argument(
+        "--format",
+        choices=("onnx", "torch", "podnet"),
+        default="onnx",
+        help="onnx (default), torch (a .pt2 program) or podnet: a model file without photos, which only predicts",
+    )
+    export.add_argument("--output", metavar="FILE", help="(default: MODEL with another ending)")
     forget = commands.add_parser("forget", help="remove classes from a model for good", allow_abbrev=False)
     forget.add_argument("model", metavar="MODEL", help="a model file")
     forget.add_argument("classes", metavar="CLASS", nargs="+", help="names of classes")

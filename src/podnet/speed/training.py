@@ -51,9 +51,8 @@ class Epochs:
         teacher = channels_last(frozen_copy(self.teacher)) if distils else None
         chosen = self.phases[phase]
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
-        for network in (student, teacher):
-            if compiled and network is not None:
-                compile_backbone(network, BATCH)
+        if compiled:
+            compile_backbone(student, BATCH)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
         return lambda: list(fit(student, chosen, optimizer, *data, teacher))
 

@@ -1,0 +1,248 @@
+"""PODNet as a scikit-learn estimator: `partial_fit` accepts new classes at any call."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from podnet.data.augment import Transform
+from podnet.data.decode import decode
+from podnet.errors import DamagedFileError
+from podnet.experiment import choose_device
+from podnet.learner import Learner
+from podnet.memory import ExemplarMemory
+from podnet.methods import PODNet, configured
+from podnet.storage import load_tensors, save_tensors
+from podnet.tasks import Task
+
+PAD = 4  # pixels by which a random crop may be moved
+
+
+class PODNetClassifier(ClassifierMixin, BaseEstimator):
+    """An image classifier that learns classes in steps and keeps what it learned before.
+
+    X is a uint8 array of images, (N, H, W) or (N, H, W, channels), or a list of paths or Pillow images, which are
+    scaled and cut to `image_size`. y holds labels of any hashable kind. Each call of `partial_fit` is a task: classes
+    that are new are added, images of known ones refresh them; `memory_per_class` images of each are kept for later.
+
+    Parameters
+    ----------
+    epochs, finetune_epochs, batch_size, lr, proxies, fidelity, backbone
+        PODNet's, see `podnet methods podnet`.
+    memory_per_class
+        Images of each class that are kept.
+    image_size
+        What paths and Pillow images become, square; arrays keep their size.
+    mirror
+        Whether a mirror image shows the same class.
+    inference
+        "cnn", the classifier, or "nme", the nearest mean of exemplars.
+    device
+        "cpu", "cuda" ...; "auto" is a GPU where there is one.
+    random_state
+        With an integer the same data gives the same model.
+    """
+
+    def __init__(
+        self,
+        *,
+        epochs: int = 30,
+        finetune_epochs: int = 10,
+        batch_size: int = 64,
+        lr: float = 0.1,
+        proxies: int = 10,
+        fidelity: str = "released",
+        backbone: str = "resnet32",
+        memory_per_class: int = 20,
+        image_size: int = 32,
+        mirror: bool = True,
+        inference: str = "cnn",
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.epochs = epochs
+        self.finetune_epochs = finetune_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.proxies = proxies
+        self.fidelity = fidelity
+        self.backbone = backbone
+        self.memory_per_class = memory_per_class
+        self.image_size = image_size
+        self.mirror = mirror
+        self.inference = inference
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> PODNetClassifier:  # noqa: N803
+        """Learn these images and forget all others."""
+        self.__dict__.pop("learner_", None)
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:  # noqa: N803
+        """Learn these images, of new or of known classes, beside what is known. `classes` is not needed."""
+        if self.inference not in ("cnn", "nme"):
+            raise ValueError(f"inference is {self.inference!r}; it must be 'cnn' or 'nme'.")
+        images, labels = to_images(X, self.image_size), to_labels(y)
+        if len(images) != len(labels):
+            raise ValueError(f"X has {len(images)} images and y {len(labels)} labels; give a label for each image.")
+        if not hasattr(self, "learner_"):
+            self.shape_ = tuple(images.shape[1:])
+            self.learned_: list[Any] = []  # the classes in the order they came
+            self.tasks_ = 0
+            self.learner_ = self._new_learner(images)
+        self._require_shape(images)
+        for _ in self.learner_.learn(self._task(images, labels)):
+            pass
+        self.tasks_ += 1
+        self.classes_, self.order_ = _sorted(self.learned_)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Confidences (N, classes), in the order of `classes_`."""
+        check_is_fitted(self, "learner_")
+        images = to_images(X, self.image_size)
+        self._require_shape(images)
+        scores = self.learner_.predict(images)
+        table = scores.nme if self.inference == "nme" else scores.cnn
+        assert table is not None
+        chances: np.ndarray = table.double().softmax(1).cpu().numpy()[:, self.order_]
+        return chances
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The most likely class of each image."""
+        chances = self.predict_proba(X)
+        found: np.ndarray = self.classes_[chances.argmax(1)]
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write one file that `load` reads; labels must be texts, numbers or truth values."""
+        check_is_fitted(self, "learner_")
+        if not all(isinstance(label, str | int | float | bool) for label in self.learned_):
+            raise ValueError("only labels that are texts, numbers or truth values can be saved.")
+        tensors, learned = self.learner_.state()
+        meta = {
+            "parameters": self.get_params() | {"random_state": None},
+            "seed": self.learner_.seed,
+            "mean": self.learner_.transform.mean,
+            "std": self.learner_.transform.std,
+            "shape": self.shape_,
+            "labels": self.learned_,
+            "tasks": self.tasks_,
+            "learner": learned,
+        }
+        save_tensors(Path(path), tensors, meta)
+
+    @classmethod
+    def load(cls, path: str | Path) -> PODNetClassifier:
+        """The classifier that `save` wrote."""
+        tensors, meta = load_tensors(Path(path))
+        try:
+            made = cls(**meta["parameters"])
+            made.shape_, made.learned_, made.tasks_ = tuple(meta["shape"]), list(meta["labels"]), int(meta["tasks"])
+            made.learner_ = made._learner(tuple(meta["mean"]), tuple(meta["std"]), int(meta["seed"]))
+            made.learner_.restore(tensors, meta["learner"])
+            made.classes_, made.order_ = _sorted(made.learned_)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DamagedFileError(f"{path} is damaged or not of a PODNetClassifier ({error}).") from error
+        return made
+
+    def _new_learner(self, images: Tensor) -> Learner:
+        pixels = images.double() / 255
+        mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp(min=0.01)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        return self._learner(tuple(mean.tolist()), tuple(std.tolist()), seed)
+
+    def _learner(self, mean: tuple[float, ...], std: tuple[float, ...], seed: int) -> Learner:
+        options = {
+            name: getattr(self, name)
+            for name in ("epochs", "finetune_epochs", "batch_size", "lr", "proxies", "fidelity", "backbone")
+        }
+        transform = Transform(mean, std, PAD, self.mirror)
+        memory = ExemplarMemory(self.memory_per_class)
+        method = configured(PODNet, "cifar", options)
+        return Learner(method, self.shape_[0], transform, memory, seed, choose_device(self.device))
+
+    def _task(self, images: Tensor, labels: list[Any]) -> Task:
+        old = len(self.learned_)
+        new = [label for label in _sorted(list(dict.fromkeys(labels)))[0].tolist() if label not in self.learned_]
+        self.learned_ = [*self.learned_, *new]
+        position = {label: i for i, label in enumerate(self.learned_)}
+        targets = torch.tensor([position[label] for label in labels])
+        refreshed = tuple(sorted({label for label in targets.tolist() if label < old}))
+        names = tuple(str(label) for label in new)
+        return Task(self.tasks_, old, len(new), names, images, targets, images[:0], targets[:0], refreshed)
+
+    def _require_shape(self, images: Tensor) -> None:
+        if tuple(images.shape[1:]) != self.shape_:
+            channels, height, width = self.shape_
+            raise ValueError(
+                f"X has images of {images.shape[2]} x {images.shape[3]} pixels and {images.shape[1]} channels; this "
+                f"classifier was fitted to {height} x {width} and {channels}."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def to_images(X: Any, size: int) -> Tensor:  # noqa: N803
+    """uint8 (N, channels, H, W) from an array of images or a list of paths or Pillow images."""
+    if isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike | Image.Image):
+        return torch.from_numpy(np.stack([_pixels(each, size) for each in X])).permute(0, 3, 1, 2).contiguous()
+    array = np.asarray(X)
+    if array.ndim not in (3, 4) or array.dtype != np.uint8:
+        raise ValueError(
+            f"X is an array of {array.dtype} with {array.ndim} dimensions; give uint8 images, (N, H, W) or "
+            "(N, H, W, channels), or a list of paths or Pillow images."
+        )
+    if not len(array):
+        raise ValueError("X has no images (0 samples); at least one is needed.")
+    with_channels = array[..., None] if array.ndim == 3 else array
+    return torch.from_numpy(np.ascontiguousarray(with_channels.transpose(0, 3, 1, 2)))
+
+
+def _pixels(source: Any, size: int) -> np.ndarray:
+    if isinstance(source, Image.Image):
+        file = io.BytesIO()
+        source.save(file, "PNG")
+        return decode(file.getvalue(), size)
+    return decode(Path(source), size)
+
+
+def to_labels(y: Any) -> list[Any]:
+    """Labels as Python objects."""
+    if y is None:
+        raise ValueError("y is None; a label for each image is needed (requires y to be passed).")
+    if isinstance(y, np.ndarray):
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        return list(y.tolist())
+    return list(y)
+
+
+def _sorted(labels: list[Any]) -> tuple[np.ndarray, list[int]]:
+    """The labels sorted, where they can be, as an array; and where each was."""
+    try:
+        order = sorted(range(len(labels)), key=lambda i: labels[i])
+    except TypeError:
+        order = list(range(len(labels)))
+    plain = np.asarray([labels[i] for i in order]) if not any(isinstance(each, tuple) for each in labels) else None
+    if plain is None or plain.ndim != 1:
+        plain = np.empty(len(labels), dtype=object)
+        plain[:] = [labels[i] for i in order]
+    return plain, order

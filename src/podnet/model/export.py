@@ -1,0 +1,150 @@
+"""A model for other programs: one graph from pixels to the confidences of both inferences.
+
+    input    pixels   uint8 (N, 3, S, S), RGB; N may be any number. Normalisation is inside.
+    output   cnn      float (N, classes), the confidences of the classifier
+             nme      float (N, classes), those of the nearest mean of exemplars
+
+What is left to do for a photo is described in the file: turn it upright, scale it, cut out the centre.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from podnet.data.images import feed
+from podnet.data.photos import Photos
+from podnet.errors import PodnetError, printable
+from podnet.model.measure import UNMEASURED, confidences
+from podnet.model.model import Model
+from podnet.model.predict import best_inference
+from podnet.network import frozen_copy
+
+Format = Literal["onnx", "torch"]
+ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+TOLERANCE = 1e-4  # of a confidence, between the file and the model
+MOST_CHECKED = 200  # photos
+NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime")}
+
+
+class Exported(nn.Module):
+    """The model as one function of pixels."""
+
+    mean: Tensor
+    std: Tensor
+    means: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        learner = model.learner
+        assert learner.means is not None
+        self.network = frozen_copy(learner.network).cpu()
+        for name in ("mean", "std"):
+            value = torch.tensor(getattr(learner.transform, name)).view(1, -1, 1, 1)
+            self.register_buffer(name, 255 * value)
+        self.register_buffer("means", learner.means.cpu())
+        self.temperatures = UNMEASURED | model.temperatures
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network((pixels.float() - self.mean) / self.std)
+        distances = (F.normalize(outputs.embedding)[:, None] - self.means).square().sum(2)
+        cnn = confidences(outputs.logits, self.temperatures["cnn"])
+        return cnn, confidences(-distances, self.temperatures["nme"])
+
+
+def describe(model: Model) -> dict[str, str]:
+    """What a program must know to use the graph, as text."""
+    size = model.settings.image_size
+    shorter = round(size * 256 / 224)
+    return {
+        "classes": json.dumps(model.names),
+        "input": f"pixels: uint8 (N, 3, {size}, {size}), RGB, 0 to 255; normalisation is inside",
+        "preprocessing": f"turn upright by EXIF; scale the shorter side to {shorter}, bilinear; cut out the centre",
+        "outputs": "cnn, nme: confidences (N, classes) of the two inferences",
+        "better_inference": best_inference(model),
+    }
+
+
+def export(model: Model, path: Path, kind: Format) -> tuple[int, float]:
+    """Write the file after it was checked; on how many photos, and the largest difference of a confidence."""
+    missing = [name for name in NEEDED.get(kind, ()) if find_spec(name) is None]
+    if missing:
+        raise PodnetError(f"export to {kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
+    unfinished = path.with_name(f".{path.name}.exporting")
+    try:
+        run = (_write_onnx if kind == "onnx" else _write_torch)(model, unfinished)
+        photos = _real_photos(model)
+        difference = _largest_difference(model, photos, run)
+        if difference > TOLERANCE:
+            raise PodnetError(f"the exported graph differs from the model by {difference:.1e}; nothing was written.")
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise PodnetError(f"cannot write {printable(path)}: {error.strerror}.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return len(photos), difference
+
+
+def _write_onnx(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    import onnxruntime
+
+    program = torch.onnx.export(
+        Exported(model).eval(),
+        (_example(model),),
+        input_names=["pixels"],
+        output_names=["cnn", "nme"],
+        dynamic_shapes=({0: torch.export.Dim("photos")},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    program.model.metadata_props.update(describe(model))
+    program.save(path, external_data=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(pixels: Tensor) -> tuple[Tensor, Tensor]:
+        cnn, nme = session.run(["cnn", "nme"], {"pixels": pixels.numpy()})
+        return torch.from_numpy(cnn), torch.from_numpy(nme)
+
+    return run
+
+
+def _write_torch(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    shapes = ({0: torch.export.Dim("photos")},)
+    program = torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=shapes)
+    torch.export.save(program, path, extra_files={"podnet.json": json.dumps(describe(model))})
+    return torch.export.load(path).module()
+
+
+def _example(model: Model) -> Tensor:
+    return torch.zeros(2, 3, model.settings.image_size, model.settings.image_size, dtype=torch.uint8)
+
+
+def _real_photos(model: Model) -> Photos:
+    """The photos in the model file, those that were never trained on first."""
+    kept = [images for images in (model.held_out, model.learner.memory.images) if isinstance(images, Photos)]
+    if not kept:
+        raise PodnetError("the model was saved without photos; export the file that has them, to check the result on.")
+    photos = kept[0] if len(kept) == 1 else kept[0].followed_by(kept[1])
+    return photos[torch.arange(min(MOST_CHECKED, len(photos)))]
+
+
+@torch.no_grad()
+def _largest_difference(model: Model, photos: Photos, run: Callable[[Tensor], Any]) -> float:
+    scores = model.learner.predict(photos)
+    assert scores.nme is not None
+    temperatures = UNMEASURED | model.temperatures
+    wanted = [
+        confidences(table.cpu(), temperatures[name]) for name, table in (("cnn", scores.cnn), ("nme", scores.nme))
+    ]
+    parts = [run(pixels.contiguous()) for _, pixels in feed(photos, torch.arange(len(photos)).split(32))]
+    found = [torch.cat(side) for side in zip(*parts, strict=True)]
+    return max(float((a - b).abs().max()) for a, b in zip(wanted, found, strict=True))

@@ -1,0 +1,213 @@
+"""PODNetClassifier as scikit-learn expects an estimator to be."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from podnet import PODNetClassifier
+from podnet.errors import DamagedFileError
+
+QUICK = {"epochs": 2, "finetune_epochs": 1, "proxies": 2, "mirror": False, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    loaded = load_digits()
+    return (loaded.images * 255 / 16).astype(np.uint8), loaded.target
+
+
+@pytest.fixture(scope="module")
+def grown(digits):
+    """Fitted to the digits 0 to 3, then taught 4 and 5."""
+    images, labels = digits
+    made = PODNetClassifier(**QUICK | {"epochs": 8, "batch_size": 32})
+    first, second = labels < 4, (labels == 4) | (labels == 5)
+    made.fit(images[first], labels[first])
+    return made.partial_fit(images[second], labels[second])
+
+
+def test_new_classes_at_any_call(grown, digits):
+    images, labels = digits
+    assert grown.classes_.tolist() == [0, 1, 2, 3, 4, 5]
+    known = labels < 6
+    chances = grown.predict_proba(images[known])
+    assert chances.shape == (known.sum(), 6)
+    np.testing.assert_allclose(chances.sum(1), 1)
+    assert grown.set_params(inference="nme").score(images[known], labels[known]) > 0.8
+    grown.set_params(inference="cnn")
+
+
+def test_known_classes_are_refreshed(digits):
+    images, labels = digits
+    made = PODNetClassifier(**QUICK).fit(images[labels < 2][:60], labels[labels < 2][:60])
+    more = np.flatnonzero((labels == 1) | (labels == 2))[:60]
+    made.partial_fit(images[more], labels[more])
+    assert made.classes_.tolist() == [0, 1, 2]
+    assert torch.bincount(made.learner_.memory.targets).tolist() == [20, 20, 20]
+    only_known = np.flatnonzero(labels == 0)[50:80]
+    made.partial_fit(images[only_known], labels[only_known])
+    assert made.classes_.tolist() == [0, 1, 2]
+
+
+def test_same_seed_same_model(digits):
+    images, labels = digits[0][:100], digits[1][:100]
+    first, second = (PODNetClassifier(**QUICK).fit(images, labels).predict_proba(images) for _ in range(2))
+    assert np.array_equal(first, second)
+    other = PODNetClassifier(**QUICK | {"random_state": 1}).fit(images, labels).predict_proba(images)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "names", [("b", "a"), (7, 3), (1.5, 0.5), (True, False), (("x", 1), ("a", 2)), ("a", 1), (None, frozenset())]
+)
+def test_labels_of_any_kind(names, digits):
+    images, labels = digits
+    chosen = np.flatnonzero(labels < 2)[:40]
+    given = [names[labels[i]] for i in chosen]
+    made = PODNetClassifier(**QUICK | {"epochs": 1}).fit(images[chosen], given)
+    assert set(made.classes_.tolist()) == set(names)
+    assert set(made.predict(images[chosen]).tolist()) <= set(names)
+    column = made.classes_.tolist().index(names[0])
+    task_label = made.learned_.index(names[0])
+    logits = made.learner_.predict(torch.from_numpy(images[chosen])[:, None]).cnn
+    np.testing.assert_allclose(
+        made.predict_proba(images[chosen])[:, column], logits.double().softmax(1)[:, task_label], rtol=1e-9
+    )
+
+
+def test_images_as_arrays_paths_and_pillow(tmp_path):
+    draws = np.random.default_rng(0)
+    colours = np.repeat([[200, 30, 30], [30, 30, 200]], 12, axis=0)
+    pixels = (colours[:, None, None] + draws.integers(0, 50, (24, 37, 37, 3))).astype(np.uint8)
+    labels = ["red"] * 12 + ["blue"] * 12
+    pictures = [Image.fromarray(each) for each in pixels]
+    paths = []
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{i}.png")
+        paths.append(tmp_path / f"{i}.png")
+    made = PODNetClassifier(**QUICK).fit(paths, labels)
+    assert made.shape_ == (3, 32, 32)
+    as_paths = made.predict_proba(paths)
+    assert np.array_equal(as_paths, made.predict_proba(pictures))
+    assert np.array_equal(as_paths, made.predict_proba([str(path) for path in paths]))
+    centre = pixels[:, 2:34, 2:34]  # of 37 pixels, which is 256/224 of 32
+    np.testing.assert_allclose(as_paths, made.predict_proba(centre), atol=0.05)
+    arrays = PODNetClassifier(**QUICK).fit(pixels, labels)
+    assert arrays.shape_ == (3, 37, 37)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((4, 8, 8)), "array of float64 with 3 dimensions; give uint8"),
+        (np.zeros((4, 64), np.uint8), "array of uint8 with 2 dimensions"),
+        (np.zeros((0, 8, 8), np.uint8), "no images"),
+        (np.zeros((3, 8, 8), np.uint8), "3 images and y 4 labels"),
+    ],
+)
+def test_images_that_are_none(images, message):
+    with pytest.raises(ValueError, match=message):
+        PODNetClassifier(**QUICK).fit(images, [0, 1, 0, 1])
+
+
+def test_images_of_another_size_are_refused(grown):
+    with pytest.raises(ValueError, match="9 x 9 pixels and 1 channels; this classifier was fitted to 8 x 8 and 1"):
+        grown.predict(np.zeros((1, 9, 9), np.uint8))
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError):
+        PODNetClassifier().predict(np.zeros((1, 8, 8), np.uint8))
+
+
+def test_clone_grid_search_and_pipeline(digits):
+    images, labels = digits[0][:80], digits[1][:80] % 2
+    made = PODNetClassifier(**QUICK | {"epochs": 1})
+    assert clone(made).get_params() == made.get_params()
+    search = GridSearchCV(made, {"inference": ["cnn", "nme"]}, cv=2).fit(images, labels)
+    assert search.best_params_["inference"] in ("cnn", "nme")
+    assert make_pipeline(made).fit(images, labels).predict(images).shape == (80,)
+
+
+def test_saved_and_loaded(grown, digits, tmp_path):
+    path = tmp_path / "digits.podnet"
+    grown.save(path)
+    loaded = PODNetClassifier.load(path)
+    images, labels = digits
+    assert np.array_equal(loaded.predict_proba(images[:50]), grown.predict_proba(images[:50]))
+    more = np.flatnonzero(labels == 6)[:30]
+    loaded.partial_fit(images[more], labels[more])
+    assert loaded.classes_.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    again = pickle.loads(pickle.dumps(grown))
+    assert np.array_equal(again.predict_proba(images[:50]), grown.predict_proba(images[:50]))
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(DamagedFileError):
+        PODNetClassifier.load(path)
+
+
+class OnTables(PODNetClassifier):
+    """The classifier on the tables of numbers that scikit-learn's checks give: a row becomes a small picture."""
+
+    def __init__(self, epochs=6, finetune_epochs=2, batch_size=16, proxies=2, random_state=None):
+        super().__init__(
+            epochs=epochs,
+            finetune_epochs=finetune_epochs,
+            batch_size=batch_size,
+            proxies=proxies,
+            mirror=False,
+            device="cpu",
+            random_state=random_state,
+        )
+
+    def _pictures(self, table, reset):
+        from sklearn.utils.validation import validate_data
+
+        table = validate_data(self, table, reset=reset, dtype=np.float64)
+        squashed = 255 / (1 + np.exp(-table.clip(-30, 30)))
+        return np.repeat(np.repeat(squashed[:, None], 8, 1), 8 // min(8, table.shape[1]) or 1, 2).astype(np.uint8)
+
+    def fit(self, X, y):  # noqa: N803
+        self.__dict__.pop("learner_", None)
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X, y, classes=None):  # noqa: N803
+        return super().partial_fit(self._pictures(X, reset=not hasattr(self, "learner_")), y)
+
+    def predict_proba(self, X):  # noqa: N803
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "learner_")
+        return super().predict_proba(self._pictures(X, reset=False))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        tags.input_tags.three_d_array = False
+        return tags
+
+
+# What cannot be, and why.
+UNAVOIDABLE = {}
+
+CHECKS = list(estimator_checks_generator(OnTables(random_state=0)))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda pair: getattr(pair[1], "func", pair[1]).__name__)
+def test_checks_of_scikit_learn(check):
+    estimator, function = check
+    name = getattr(function, "func", function).__name__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name in UNAVOIDABLE:
+            pytest.xfail(UNAVOIDABLE[name])
+        function(estimator)
