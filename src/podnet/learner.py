@@ -158,7 +158,7 @@ class Learner:
         with self._timed("grow"):
             self.class_names += task.class_names
             self.previous = copy.deepcopy(self.network) if task.old and distils else None
-            fresh = (task.train_targets >= task.old).nonzero().flatten()
+            fresh = (task.train_targets >= task.old).nonzero().flatten() if task.refreshed else slice(None)
             with self._seeded("grow", task.index):
                 if task.new:
                     self.method.grow(

@@ -111,7 +111,7 @@ class Photos:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def __getitem__(self, indices: Tensor) -> Photos:
+    def __getitem__(self, indices: Tensor | slice) -> Photos:
         """Those photos; nothing is decoded."""
         own = _as_selection(self.sources)
         return replace(self, sources=_Selection(own.parts, own.rows[indices]))
