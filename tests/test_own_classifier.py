@@ -13,10 +13,12 @@ from PIL import Image
 
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
+from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.model import teach as teaching
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import load_model
+from podnet.model.predict import predict
 from podnet.model.settings import choose
 from podnet.storage import load_tensors, save_tensors
 
@@ -71,8 +73,6 @@ def test_it_learns_and_goes_on_learning(learned):
 
 
 def accuracy(model, collection):
-    from podnet.model.predict import predict
-
     answers = predict(model, [(photo.label, photo.path) for photo in collection.photos], "nme")
     return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
 
@@ -387,3 +387,51 @@ def test_a_folder_that_is_gone_is_told(tmp_path, capsys):
     assert "make it first" in capsys.readouterr().err
     with pytest.raises(DataError):
         read_collection(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch"])
+@pytest.mark.filterwarnings("ignore")  # torch's, about itself
+def test_an_exported_graph_says_what_the_model_says(learned, tmp_path, kind, capsys):
+    """On photos that no check of ours has seen, in batches of other sizes, run by the other program alone."""
+    if kind == "onnx":
+        pytest.importorskip("onnxscript")
+    output = tmp_path / {"onnx": "m.onnx", "torch": "m.pt2"}[kind]
+    assert main(["export", str(learned / "m.podnet"), "--format", kind, "--output", str(output)]) == 0
+    assert "checked on 24 photos, both inferences" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
+    model = load_model(learned / "m.podnet")
+    photos = [photo.path for photo in read_collection(learned / "first").photos]
+    pixels = np.stack([decode(path, 16).transpose(2, 0, 1) for path in photos])
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(output)
+        about = session.get_modelmeta().custom_metadata_map
+        found = [session.run(None, {"pixels": part}) for part in (pixels[:1], pixels[1:])]
+    else:
+        kept = {"podnet.json": ""}
+        program = torch.export.load(output, extra_files=kept).module()
+        about = json.loads(kept["podnet.json"])
+        found = [program(torch.from_numpy(part)) for part in (pixels[:1], pixels[1:])]
+    assert json.loads(about["classes"]) == model.names
+    assert "shorter side to 18" in about["preprocessing"]
+    for i, inference in enumerate(("cnn", "nme")):
+        answers = list(predict(model, [(str(path), path) for path in photos], inference, top=1))
+        table = np.concatenate([np.asarray(part[i]) for part in found])
+        assert [model.names[label] for label in table.argmax(1)] == [answer.ranked[0][0] for answer in answers]
+        np.testing.assert_allclose(table.max(1), [answer.ranked[0][1] for answer in answers], atol=1e-4)
+
+
+def test_a_missing_package_is_named(learned, monkeypatch, capsys):
+    from podnet.model import export
+
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
+    assert main(["export", str(learned / "m.podnet")]) == 2
+    assert "needs onnxscript: pip install 'podnet[onnx]'" in capsys.readouterr().err
+
+
+def test_a_model_for_prediction_alone_does_not_replace_the_model(own, capsys):
+    assert main(["export", str(own), "--format", "podnet", "--output", str(own)]) == 2
+    assert load_model(own).can_learn
+    assert main(["export", str(own), "--format", "podnet"]) == 0
+    assert not load_model(own.with_name("m-small.podnet")).can_learn

@@ -3,7 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from podnet.losses import pod
 
 ROOT = Path(__file__).parent.parent
 
@@ -12,8 +17,54 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), flags=re.DOTALL)
 
 
+def test_the_estimator_example_of_the_readme_runs():
+    example, _ = python_blocks("README.md")
+    digits = load_digits()
+    images, labels = (digits.images * 15).astype(np.uint8), digits.target
+    first, second = labels < 2, labels == 2
+    names = {"images": images[first][:40], "labels": labels[first][:40]}
+    names |= {"new_images": images[second][:20], "new_labels": labels[second][:20]}
+    exec(example.replace("random_state=0", "random_state=0, epochs=1, finetune_epochs=1, device='cpu'"), names)
+    assert names["classifier"].classes_.tolist() == [0, 1, 2]
+
+
+def test_the_distillation_in_an_ordinary_loop_keeps_what_the_network_saw():
+    """With the lines of the page its maps stay closer to what they were than with the classification alone."""
+    example = python_blocks("docs/extend.md")[2]
+    probe = torch.randn(16, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+
+    def moved(lines):
+        torch.manual_seed(0)
+        network = Small()
+        with torch.no_grad():
+            before = network(probe)[0]
+        loader = [(torch.randn(8, 3, 6, 6), torch.randint(4, (8,))) for _ in range(60)]
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.02)
+        exec(lines, {"network": network, "loader": loader, "optimizer": optimizer, "classes": 9, "new_classes": 1})
+        with torch.no_grad():
+            return float(pod(before, network(probe)[0]))
+
+    without = example.replace("weight * (", "0 * (")
+    assert without != example
+    assert 0 < moved(example) < 0.5 * moved(without)
+
+
+class Small(torch.nn.Module):
+    """A network that gives what the page asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 5, 3)
+        self.last = torch.nn.Linear(5, 4)
+
+    def forward(self, images):
+        maps = self.conv(images)
+        embedding = maps.mean((2, 3))
+        return [maps], embedding, self.last(embedding)
+
+
 def test_the_learner_example_of_the_readme_runs(capsys):
-    (example,) = python_blocks("README.md")
+    _, example = python_blocks("README.md")
     quick = example.replace("epochs=20", "epochs=1, finetune_epochs=1").replace("range(10), base=5", "range(4), base=3")
     assert quick != example
     exec(compile(quick, "README.md", "exec"), {})

@@ -100,7 +100,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
             cosines = 2 * cosines - 2
         if self.proxies == 1:
             return cosines
-        cosines = cosines.reshape(len(cosines), -1, self.proxies)  # (B, classes, K)
+        cosines = cosines.view(-1, self.classes, self.proxies)
         return (cosines.softmax(2) * cosines).sum(2)
 
 

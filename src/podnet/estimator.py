@@ -26,7 +26,7 @@ from podnet.methods import PODNet, configured
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task
 
-PAD = 4  # pixels by which a random crop may be moved
+SHIFT = 1 / 8  # of the shorter side, by which a random crop may be moved: CIFAR's 4 of 32 pixels
 
 
 class PODNetClassifier(ClassifierMixin, BaseEstimator):
@@ -169,7 +169,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             name: getattr(self, name)
             for name in ("epochs", "finetune_epochs", "batch_size", "lr", "proxies", "fidelity", "backbone")
         }
-        transform = Transform(mean, std, PAD, self.mirror)
+        transform = Transform(mean, std, round(SHIFT * min(self.shape_[1:])), self.mirror)
         memory = ExemplarMemory(self.memory_per_class)
         method = configured(PODNet, "cifar", options)
         return Learner(method, self.shape_[0], transform, memory, seed, choose_device(self.device))
@@ -227,12 +227,12 @@ def _pixels(source: Any, size: int) -> np.ndarray:
 def to_labels(y: Any) -> list[Any]:
     """Labels as Python objects."""
     if y is None:
-        raise ValueError("y is None; a label for each image is needed (requires y to be passed).")
-    if isinstance(y, np.ndarray):
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        return list(y.tolist())
-    return list(y)
+        raise ValueError("PODNetClassifier requires y to be passed, but the target y is None.")
+    if isinstance(y, list | tuple):
+        return list(y)
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    return list(y.tolist())
 
 
 def _sorted(labels: list[Any]) -> tuple[np.ndarray, list[int]]:
@@ -241,8 +241,8 @@ def _sorted(labels: list[Any]) -> tuple[np.ndarray, list[int]]:
         order = sorted(range(len(labels)), key=lambda i: labels[i])
     except TypeError:
         order = list(range(len(labels)))
-    plain = np.asarray([labels[i] for i in order]) if not any(isinstance(each, tuple) for each in labels) else None
-    if plain is None or plain.ndim != 1:
-        plain = np.empty(len(labels), dtype=object)
-        plain[:] = [labels[i] for i in order]
-    return plain, order
+    kinds = {type(label) for label in labels}
+    found = np.empty(len(labels), dtype=object)
+    found[:] = [labels[i] for i in order]
+    plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
+    return np.array(found.tolist()) if plain else found, order

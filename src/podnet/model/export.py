@@ -10,7 +10,9 @@ What is left to do for a photo is described in the file: turn it upright, scale 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,9 +80,12 @@ def export(model: Model, path: Path, kind: Format) -> tuple[int, float]:
     missing = [name for name in NEEDED.get(kind, ()) if find_spec(name) is None]
     if missing:
         raise PodnetError(f"export to {kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
-    unfinished = path.with_name(f".{path.name}.exporting")
+    unfinished = path.with_name(f".exporting-{path.name}")
     try:
-        run = (_write_onnx if kind == "onnx" else _write_torch)(model, unfinished)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about itself
+            logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # about packages that are not needed
+            run = (_write_onnx if kind == "onnx" else _write_torch)(model, unfinished)
         photos = _real_photos(model)
         difference = _largest_difference(model, photos, run)
         if difference > TOLERANCE:
