@@ -289,3 +289,11 @@ def test_help_is_printed_without_a_command(capsys):
     code, out, _ = podnet(capsys)
     assert code == 0
     assert "run" in out
+
+
+def test_compiling_without_a_compiler_is_refused_before_any_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["run", "--compile", "--output", str(tmp_path / "run")]) == 2
+    assert "compile needs a C++ compiler" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

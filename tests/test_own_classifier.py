@@ -275,6 +275,27 @@ def test_settings_of_a_model_stay(own, learned, capsys):
     assert "the model was made with image_size 16, not 32" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--held-out", "0.9", "give a share from 0 to 0.5"),
+        ("--image-size", "4", "it must be from 8 to 1024"),
+        ("--exemplars", "0", "keep at least 1 photo"),
+        ("--epochs", "0", "epochs is 0; it must be above 0"),
+        ("--lr", "nan", "lr is nan"),
+        ("--batch-size", "-1", "batch_size is -1"),
+        ("--workers", "-1", "-1 workers given"),
+        ("--device", "warp", "device is 'warp'"),
+        ("--backbone", "resnet", "backbone is 'resnet'"),
+    ],
+)
+def test_options_that_cannot_work(tmp_path, capsys, option, value, message):
+    photos = photos_of(tmp_path / "p", "red", "blue")
+    assert main(["learn", str(tmp_path / "m"), str(photos), option, value]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_first_call_needs_two_classes(tmp_path, capsys):
     assert main(["learn", str(tmp_path / "m"), str(photos_of(tmp_path / "p", "red"))]) == 2
     assert "at least 2 classes" in capsys.readouterr().err

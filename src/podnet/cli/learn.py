@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
+from podnet.cli.model_options import decoding_workers
+from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import Collection, read_collection
 from podnet.display import bar, epoch_line
 from podnet.errors import PodnetError, printable
 from podnet.experiment import choose_device
 from podnet.model.forget import forget
 from podnet.model.model import Model, load_model
-from podnet.model.settings import Choice, choose
+from podnet.model.settings import Choice, Training, choose
 from podnet.model.teach import Learned, Plan, Record, Resumed, plan, teach
 from podnet.processes import keep_freed_memory
 from podnet.training import Epoch, Iteration
 
 SETTINGS = ("image_size", "backbone", "mirror", "exemplars", "seed")
 TRAINING = ("epochs", "batch_size", "finetune_epochs", "lr", "held_out")
-SHOWN = 10  # skipped files that are named
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
 
 
@@ -36,8 +35,7 @@ def learn_command(known: argparse.Namespace) -> int:
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(Path(known.photos))
     given = {name: getattr(known, name) for name in (*SETTINGS, *TRAINING) if getattr(known, name) is not None}
-    share = given.get("held_out", 0.15)
-    todo = plan(collection, model, share, known.include_known)
+    todo = plan(collection, model, given.get("held_out", Training.held_out), known.include_known)
     used = Collection(todo.training)
     choice = choose(used, given, model.settings if model else None, on_gpu=device.startswith("cuda"))
     _preview(console, path, model, collection, todo, choice)
@@ -46,13 +44,13 @@ def learn_command(known: argparse.Namespace) -> int:
     if not path.parent.is_dir():
         raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
     keep_freed_memory()
-    workers = known.workers if known.workers is not None else min(4, os.cpu_count() or 1)
+    workers = decoding_workers(known.workers)
     learned = _follow(teach(path, model, todo, choice, device, workers), console)
     _report(console, learned)
     if known.no_exemplars:
         load_model(path).save(path, exemplars=False)
-        _say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
-    _say(console, f"model: {printable(path)} ({_size(path)})")
+        say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
+    say(console, f"model: {printable(path)} ({_size(path)})")
     return 0
 
 
@@ -63,22 +61,22 @@ def info_command(known: argparse.Namespace) -> int:
     kept = [0] * len(model.classes)
     for label in () if model.learner.memory.targets is None else model.learner.memory.targets.tolist():
         kept[label] += 1
-    table = _table("class", "learned", "photos", "kept", "accuracy then", "now")
+    table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
     for record, count in zip(model.classes, kept, strict=True):
         then, now = _then_and_now(model, record.name)
-        table.add_row(Text(record.name), record.learned, str(record.photos), str(count), _percent(then), _percent(now))
+        table.add_row(Text(record.name), record.learned, str(record.photos), str(count), percent(then), percent(now))
     console.print(table)
-    history = _table("call", "date", "new classes", "photos", "accuracy CNN", "NME", "seconds")
+    history = plain_table("call", "date", "new classes", "photos", "accuracy CNN", "NME", "seconds")
     for number, entry in enumerate(model.history, start=1):
-        accuracy = [_percent(entry["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        accuracy = [percent(entry["accuracy"].get(inference)) for inference in ("cnn", "nme")]
         new = f"{len(entry['new'])}" + (f" and {len(entry['refreshed'])} refreshed" if entry["refreshed"] else "")
         history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
     console.print(history)
     settings = ", ".join(f"{name} {value}" for name, value in vars(model.settings).items())
-    _say(console, f"settings: {settings}")
-    _say(console, f"{sum(kept)} exemplars, {len(model.held_out_targets)} photos held out; {_size(path)}")
+    say(console, f"settings: {settings}")
+    say(console, f"{sum(kept)} exemplars, {len(model.held_out_targets)} photos held out; {_size(path)}")
     if not model.can_learn:
-        _say(console, "It was saved without exemplars: it can predict, but it cannot go on learning.")
+        say(console, "It was saved without exemplars: it can predict, but it cannot go on learning.")
     return 0
 
 
@@ -91,14 +89,14 @@ def export_command(known: argparse.Namespace) -> int:
         if output.exists() and output.samefile(path):
             raise PodnetError("the model without its photos would replace the model; choose another --output.")
         model.save(output, exemplars=False)
-        _say(console, f"without photos, it can predict but not go on learning: {printable(output)} ({_size(output)})")
+        say(console, f"without photos, it can predict but not go on learning: {printable(output)} ({_size(output)})")
         return 0
     from podnet.model.export import ENDINGS, export
 
     output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
     count, difference = export(model, output, known.format)
-    _say(console, f"checked on {count} photos, both inferences: the confidences differ by at most {difference:.1e}")
-    _say(console, f"exported: {printable(output)} ({_size(output)})")
+    say(console, f"checked on {count} photos, both inferences: the confidences differ by at most {difference:.1e}")
+    say(console, f"exported: {printable(output)} ({_size(output)})")
     return 0
 
 
@@ -107,8 +105,8 @@ def forget_command(known: argparse.Namespace) -> int:
     forgotten = forget(path, known.classes)
     console = Console()
     for name, photos in forgotten.items():
-        _say(console, f"forgot {printable(name)}: its proxies, its name and its {photos} photos are gone from the file")
-    _say(
+        say(console, f"forgot {printable(name)}: its proxies, its name and its {photos} photos are gone from the file")
+    say(
         console,
         "checked: none of those photos is left in it. Other copies of the file still have them.",
     )
@@ -120,8 +118,8 @@ def _preview(
 ) -> None:
     what = f"{len(todo.new)} new classes" + (f", {len(todo.refreshed)} refreshed" if todo.refreshed else "")
     state = f"knows {len(model.classes)} classes" if model else "new model"
-    _say(console, f"{printable(path)}: {state}; learning {what}")
-    table = _table("class", "", "photos", "to train on", "held out", "pixels")
+    say(console, f"{printable(path)}: {state}; learning {what}")
+    table = plain_table("class", "", "photos", "to train on", "held out", "pixels")
     trained, held_out = Collection(todo.training).counts, Collection(todo.held_out).counts
     for label, count in collection.counts.items():
         kind = "new" if label in todo.new else "refreshed" if label in todo.refreshed else "known, not used"
@@ -131,13 +129,13 @@ def _preview(
         table.add_row(Text(label), kind, *numbers, f"{width}x{height}")
     console.print(table)
     if todo.ignored:
-        _say(console, "photos of known classes are not used; --include-known refreshes the classes with them")
+        say(console, "photos of known classes are not used; --include-known refreshes the classes with them")
     if collection.skipped:
-        _say(console, f"skipped: {len(collection.skipped)}")
-        _list(console, [f"{name}: {why}" for name, why in collection.skipped])
+        say(console, f"skipped: {len(collection.skipped)}")
+        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
     chosen = vars(choice.settings) | vars(choice.training)
     words = [f"{name.replace('_', ' ')} {chosen[name]} ({why})" for name, why in choice.reasons.items()]
-    _say(console, f"chosen: {'; '.join(words)}" if words else "all settings as given")
+    say(console, f"chosen: {'; '.join(words)}" if words else "all settings as given")
 
 
 def _follow(records: Iterable[Record], console: Console) -> Learned:
@@ -150,9 +148,9 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
                 done, total = record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
                 progress.update(phase, description=record.phase, completed=done, total=total)
             elif isinstance(record, Epoch) and not console.is_terminal and (line := epoch_line(record)):
-                _say(console, line)
+                say(console, line)
             elif isinstance(record, Resumed):
-                _say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
+                say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None
@@ -162,24 +160,24 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
 def _report(console: Console, learned: Learned) -> None:
     entry, before = learned.entry, learned.before
     if not entry["accuracy"]:
-        _say(console, "no photo was held out, so there is nothing to measure with: 5 photos a class are needed.")
+        say(console, "no photo was held out, so there is nothing to measure with: 5 photos a class are needed.")
         return
-    table = _table("held-out accuracy", "CNN", "NME")
+    table = plain_table("held-out accuracy", "CNN", "NME")
     rows = {"all classes": "accuracy", "old classes": "old_accuracy", "new classes": "new_accuracy"}
     for words, key in rows.items():
-        values = [_percent(entry[key].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(entry[key].get(inference)) for inference in ("cnn", "nme")]
         if values != ["—", "—"]:
             table.add_row(words, *values)
     if before:
-        values = [_percent(before["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(before["accuracy"].get(inference)) for inference in ("cnn", "nme")]
         table.add_row("the old classes before", *values)
     console.print(table)
     lost = _losses(entry, before) if before else []
     if lost:
-        _say(console, "partly forgotten since the last time:")
-        _list(console, lost)
+        say(console, "partly forgotten since the last time:")
+        say_all(console, lost)
     elif before:
-        _say(console, f"no class lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last time")
+        say(console, f"no class lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last time")
 
 
 def _losses(entry: dict[str, Any], before: dict[str, Any]) -> list[str]:
@@ -201,28 +199,6 @@ def _then_and_now(model: Model, name: str) -> tuple[float | None, float | None]:
     values = [entry["per_class"].get(best, {}).get(name) for entry in model.history]
     known = [value for value in values if value is not None]
     return (known[0], known[-1]) if known else (None, None)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    return table
-
-
-def _list(console: Console, lines: Sequence[str]) -> None:
-    for line in lines[:SHOWN]:
-        _say(console, f"  {line}")
-    if len(lines) > SHOWN:
-        _say(console, f"  and {len(lines) - SHOWN} more")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _percent(value: float | None) -> str:
-    return "—" if value is None else f"{value:.1f}"
 
 
 def _size(path: Path) -> str:

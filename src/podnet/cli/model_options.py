@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 LEARN_EXAMPLES = """\
@@ -92,3 +93,8 @@ def _add_predict(commands: Any) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", metavar="N", type=int, help="decoding processes (default: one a core, at most 4)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU where there is one)")
+
+
+def decoding_workers(given: int | None) -> int:
+    """As many processes as the user wants; else one a core, at most 4."""
+    return min(4, os.cpu_count() or 1) if given is None else given

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from podnet.cli.model_options import decoding_workers
+from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import files_below, read_collection
 from podnet.data.decode import decode
 from podnet.data.photos import Photos
@@ -38,7 +39,7 @@ def predict_command(known: argparse.Namespace) -> int:
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
     inference = known.inference or best_inference(model)
     files = list(_sources(known.images))
-    workers = _workers(known) if len(files) > TOGETHER else 0
+    workers = decoding_workers(known.workers) if len(files) > TOGETHER else 0
     answers = predict(model, files, inference, known.top, workers)
     failures = list(WRITERS[known.format](answers))
     for failure in failures:
@@ -55,17 +56,17 @@ def evaluate_command(known: argparse.Namespace) -> int:
     usable = collection.of(model.names)
     if not usable.photos:
         raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
-    photos = Photos(tuple(photo.path for photo in usable.photos), model.settings.image_size, _workers(known))
+    photos = Photos(
+        tuple(photo.path for photo in usable.photos), model.settings.image_size, decoding_workers(known.workers)
+    )
     targets = torch.tensor([model.label_of(photo.label) for photo in usable.photos])
     scores = model.learner.predict(photos)
     measured = measure(scores, targets, len(model.names))
-    table = Table(box=None)
-    for column in ("class", "photos", *(inference.upper() for inference in measured)):
-        table.add_column(column, justify="left" if column == "class" else "right", overflow="fold")
+    table = plain_table("class", "photos", *(inference.upper() for inference in measured))
     for label, name in enumerate(model.names):
         if count := int((targets == label).sum()):
-            table.add_row(Text(name), str(count), *(f"{m.per_class[label]:.1f}" for m in measured.values()))
-    table.add_row("all", str(len(targets)), *(f"{m.accuracy:.1f}" for m in measured.values()), style="bold")
+            table.add_row(Text(name), str(count), *(percent(m.per_class[label]) for m in measured.values()))
+    table.add_row("all", str(len(targets)), *(percent(m.accuracy) for m in measured.values()), style="bold")
     console.print(table)
     matrices = {}
     for inference in measured:
@@ -73,18 +74,13 @@ def evaluate_command(known: argparse.Namespace) -> int:
         matrices[inference] = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
     picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
     write_figure(confusion(matrices, model.names, path.stem), picture)
-    for text in (
-        f"left out, because the model does not know them: {', '.join(unknown)}" if unknown else "",
-        *(f"skipped: {name}: {why}" for name, why in collection.skipped),
-        f"confusion matrix: {printable(picture)}",
-    ):
-        if text:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if unknown:
+        say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
+    if collection.skipped:
+        say(console, f"skipped: {len(collection.skipped)}")
+        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
+    say(console, f"confusion matrix: {printable(picture)}")
     return 0
-
-
-def _workers(known: argparse.Namespace) -> int:
-    return int(known.workers) if known.workers is not None else min(4, os.cpu_count() or 1)
 
 
 def _sources(words: Iterable[str]) -> Iterator[NamedSource]:

@@ -53,10 +53,6 @@ class Training:
     lr: float = 0.05
     held_out: float = 0.15  # the share of photos that are not trained on, to measure with
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.held_out <= 0.5:
-            raise ConfigError(f"held_out is {self.held_out}; give a share from 0 to 0.5.")
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -17,7 +17,7 @@ from torch import Tensor
 from podnet.data.collection import Collection, Photo, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
-from podnet.errors import BusyError, DamagedFileError, DataError, PodnetError
+from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
 from podnet.files import locked
 from podnet.model.measure import Measured, fit_temperatures, measure
 from podnet.model.model import ClassRecord, Model, load_model
@@ -73,6 +73,8 @@ Record = Iteration | Epoch | Resumed | Learned
 
 def plan(collection: Collection, model: Model | None, share: float, include_known: bool) -> Plan:
     """Which classes are new, and which photos are held out; asked again it says the same."""
+    if not 0 <= share <= 0.5:
+        raise ConfigError(f"held_out is {share}; give a share from 0 to 0.5.")
     known = model.names if model else []
     labels = list(collection.counts)
     refuse_lookalikes(labels, known)

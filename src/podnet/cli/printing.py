@@ -1,0 +1,35 @@
+"""What the commands about models print with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+SHOWN = 10  # lines of a long list
+
+
+def say(console: Console, text: str) -> None:
+    """A line as it is, whatever it holds."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_all(console: Console, lines: Sequence[str]) -> None:
+    """The first lines of a list, and how many there are more."""
+    for line in lines[:SHOWN]:
+        say(console, f"  {line}")
+    if len(lines) > SHOWN:
+        say(console, f"  and {len(lines) - SHOWN} more")
+
+
+def plain_table(*columns: str) -> Table:
+    """Without lines: names on the left, numbers on the right."""
+    table = Table(box=None)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    return table
+
+
+def percent(value: float | None) -> str:
+    return "—" if value is None else f"{value:.1f}"
