@@ -334,6 +334,8 @@ FORGERIES = {
     ),
     "means": lambda t, m: t.update({"learner.means": torch.zeros(2, 64)}),
     "history": lambda t, m: m.update(history=[{}]),
+    "no history": lambda t, m: m.update(history=[]),
+    "text for history": lambda t, m: m.update(history=""),
     "history of words": lambda t, m: m["history"][0]["accuracy"].update(cnn="high"),
     "temperature": lambda t, m: m["temperatures"].update(cnn=0),
     "format": lambda t, m: m.update(format="one"),

@@ -127,6 +127,8 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
     names = [record.name for record in classes]
     if names != learned["class_names"] or len(set(names)) != len(names) or not names:
         raise ValueError("its class names do not fit together")
+    if not isinstance(meta["history"], list) or not meta["history"]:
+        raise ValueError("it has no history")
     for entry in meta["history"]:
         _check_entry(entry)
     temperatures = {str(name): float(value) for name, value in meta["temperatures"].items()}
