@@ -176,14 +176,14 @@ class OnTables(PODNetClassifier):
         squashed = 255 / (1 + np.exp(-table.clip(-30, 30)))
         return np.repeat(np.repeat(squashed[:, None], 4, 1), 4 // min(4, table.shape[1]), 2).astype(np.uint8)
 
-    def fit(self, X, y):  # noqa: N803
+    def fit(self, X, y):
         self.__dict__.pop("learner_", None)
         return self.partial_fit(X, y)
 
-    def partial_fit(self, X, y, classes=None):  # noqa: N803
+    def partial_fit(self, X, y, classes=None):
         return super().partial_fit(self._pictures(X, reset=not hasattr(self, "learner_")), y)
 
-    def predict_proba(self, X):  # noqa: N803
+    def predict_proba(self, X):
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self, "learner_")

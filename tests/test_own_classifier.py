@@ -153,7 +153,7 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
 
 
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
-    collection = read_collection(photos_of(tmp_path / "extra", "grey", first=70).rename(tmp_path / "more"))
+    photos_of(tmp_path / "more", "grey", first=70)
     stale = load_model(own)
     stale.history = stale.history[:1]
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
@@ -236,7 +236,10 @@ def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
     assert all(photo in own.read_bytes() for photo in gone)
     proxies = torch.cat([*before.learner.network.classifier.weights])[1].detach().numpy().tobytes()
     assert proxies in own.read_bytes()
+    interrupted = own.with_name(".m.podnet.learning")
+    interrupted.write_bytes(b"of an interrupted call, with the same photos")
     assert main(["forget", str(own), "green"]) == 0
+    assert not interrupted.exists()
     assert "forgot green: its proxies, its name and its 6 photos" in capsys.readouterr().out
     written = own.read_bytes()
     for secret in (*gone, proxies, b"green"):

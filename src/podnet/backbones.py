@@ -51,10 +51,13 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
 def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool) -> Tensor:
     """The operations that torch.compile would make of it, without compiling: the same bits, and no further passes."""
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
+    operation = torch.ops.mkldnn._convolution_pointwise
+    out: Tensor
     if plus is None:
-        return torch.ops.mkldnn._convolution_pointwise(x, *how, "relu" if relu else "none", [], "")  # type: ignore[no-any-return]
-    after = "relu" if relu else None
-    return torch.ops.mkldnn._convolution_pointwise.binary(x, plus, *how, "add", 1.0, after, [], "")  # type: ignore[no-any-return]
+        out = operation(x, *how, "relu" if relu else "none", [], "")
+    else:
+        out = operation.binary(x, plus, *how, "add", 1.0, "relu" if relu else None, [], "")
+    return out
 
 
 class EverySecondPixel(nn.Module):

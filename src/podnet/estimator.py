@@ -85,12 +85,12 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PODNetClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> PODNetClassifier:
         """Learn these images and forget all others."""
         self.__dict__.pop("learner_", None)
         return self.partial_fit(X, y)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:  # noqa: N803
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:
         """Learn these images, of new or of known classes, beside what is known. `classes` is not needed."""
         if self.inference not in ("cnn", "nme"):
             raise ValueError(f"inference is {self.inference!r}; it must be 'cnn' or 'nme'.")
@@ -109,7 +109,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, self.order_ = _sorted(self.learned_)
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Confidences (N, classes), in the order of `classes_`."""
         check_is_fitted(self, "learner_")
         images = to_images(X, self.image_size)
@@ -120,7 +120,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         chances: np.ndarray = table.double().softmax(1).cpu().numpy()[:, self.order_]
         return chances
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict(self, X: Any) -> np.ndarray:
         """The most likely class of each image."""
         chances = self.predict_proba(X)
         found: np.ndarray = self.classes_[chances.argmax(1)]
@@ -200,7 +200,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def to_images(X: Any, size: int) -> Tensor:  # noqa: N803
+def to_images(X: Any, size: int) -> Tensor:
     """uint8 (N, channels, H, W) from an array of images or a list of paths or Pillow images."""
     if isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike | Image.Image):
         return torch.from_numpy(np.stack([_pixels(each, size) for each in X])).permute(0, 3, 1, 2).contiguous()

@@ -189,8 +189,8 @@ class Learner:
         if self.herded is None:
             own = torch.isin(targets, torch.tensor(taught)).nonzero().flatten()
             indices, features, _ = self._forward(images[own])
+            require_every_class(targets[own], indices, self.class_names)
             own = own[indices]
-            require_every_class(targets, own, self.class_names, taught)
             reserved = self.method.reserved(quota)
             self.herded = own[herd_classes(F.normalize(features).cpu(), targets[own], taught, quota, reserved)]
         return self.herded

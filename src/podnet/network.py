@@ -74,7 +74,7 @@ def compile_backbone(network: Network, batch_size: int) -> None:
 def frozen_copy(network: Network) -> Network:
     """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
     teacher = copy.deepcopy(network).eval()
-    for module in list(teacher.modules()):
+    for module in teacher.modules():
         if isinstance(module, ConvNorm):
             module.fold()
     return teacher.requires_grad_(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from podnet.errors import PodnetError, printable
 from podnet.experiment import choose_device
 from podnet.model.forget import forget
 from podnet.model.model import Model, load_model
-from podnet.model.settings import Choice, Training, choose
+from podnet.model.predict import best_inference
+from podnet.model.settings import Choice, Settings, Training, choose
 from podnet.model.teach import Learned, Plan, Record, Resumed, plan, teach
 from podnet.processes import keep_freed_memory
 from podnet.training import Epoch, Iteration
 
-SETTINGS = ("image_size", "backbone", "mirror", "exemplars", "seed")
-TRAINING = ("epochs", "batch_size", "finetune_epochs", "lr", "held_out")
+OPTIONS = [f.name for kind in (Settings, Training) for f in fields(kind)]
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
 
 
@@ -34,7 +35,7 @@ def learn_command(known: argparse.Namespace) -> int:
     path, device = Path(known.model).expanduser(), choose_device(known.device)
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(Path(known.photos))
-    given = {name: getattr(known, name) for name in (*SETTINGS, *TRAINING) if getattr(known, name) is not None}
+    given = {name: getattr(known, name) for name in OPTIONS if getattr(known, name) is not None}
     todo = plan(collection, model, given.get("held_out", Training.held_out), known.include_known)
     used = Collection(todo.training)
     choice = choose(used, given, model.settings if model else None, on_gpu=device.startswith("cuda"))
@@ -106,10 +107,7 @@ def forget_command(known: argparse.Namespace) -> int:
     console = Console()
     for name, photos in forgotten.items():
         say(console, f"forgot {printable(name)}: its proxies, its name and its {photos} photos are gone from the file")
-    say(
-        console,
-        "checked: none of those photos is left in it. Other copies of the file still have them.",
-    )
+    say(console, "checked: none of those photos is left in it. Other copies of the file still have them.")
     return 0
 
 
@@ -182,8 +180,7 @@ def _report(console: Console, learned: Learned) -> None:
 
 def _losses(entry: dict[str, Any], before: dict[str, Any]) -> list[str]:
     """The classes that do worse than after the call before, by the better inference of now, the worst first."""
-    accuracy = entry["accuracy"]
-    best = max(accuracy, key=lambda inference: accuracy[inference])
+    best = best_inference(entry)
     now, then = entry["per_class"][best], before["per_class"].get(best, {})
     drops = {name: value - now[name] for name, value in then.items() if value is not None and now.get(name) is not None}
     worst = sorted((name for name, drop in drops.items() if drop > SURE_OF_LOSS), key=lambda name: -drops[name])
@@ -192,10 +189,7 @@ def _losses(entry: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 def _then_and_now(model: Model, name: str) -> tuple[float | None, float | None]:
     """Accuracy of a class when it was new and after the last call, by the better inference of now."""
-    accuracy = model.history[-1]["accuracy"]
-    if not accuracy:
-        return None, None
-    best = max(accuracy, key=lambda inference: accuracy[inference])
+    best = best_inference(model.history[-1])
     values = [entry["per_class"].get(best, {}).get(name) for entry in model.history]
     known = [value for value in values if value is not None]
     return (known[0], known[-1]) if known else (None, None)

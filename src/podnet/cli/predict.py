@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.text import Text
@@ -23,11 +22,10 @@ from podnet.data.decode import decode
 from podnet.data.photos import Photos
 from podnet.errors import DataError, PodnetError, printable
 from podnet.experiment import choose_device
-from podnet.metrics import confusion_matrix
 from podnet.model.measure import measure
 from podnet.model.model import load_model
 from podnet.model.predict import TOGETHER, Failure, Prediction, best_inference, predict
-from podnet.report.plots import confusion, write_figure
+from podnet.report.plots import confusion, confusion_shares, write_figure
 
 NamedSource = tuple[str, Path | bytes]
 
@@ -37,7 +35,7 @@ def predict_command(known: argparse.Namespace) -> int:
     if known.top < 1:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
-    inference = known.inference or best_inference(model)
+    inference = known.inference or best_inference(model.history[-1])
     files = list(_sources(known.images))
     workers = decoding_workers(known.workers) if len(files) > TOGETHER else 0
     answers = predict(model, files, inference, known.top, workers)
@@ -68,10 +66,9 @@ def evaluate_command(known: argparse.Namespace) -> int:
             table.add_row(Text(name), str(count), *(percent(m.per_class[label]) for m in measured.values()))
     table.add_row("all", str(len(targets)), *(percent(m.accuracy) for m in measured.values()), style="bold")
     console.print(table)
-    matrices = {}
-    for inference in measured:
-        counts = confusion_matrix(getattr(scores, inference).argmax(1).cpu().numpy(), targets.numpy(), len(model.names))
-        matrices[inference] = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    predicted = {inference: getattr(scores, inference).argmax(1).cpu().numpy() for inference in measured}
+    truth, count = targets.numpy(), len(model.names)
+    matrices = {inference: confusion_shares(labels, truth, count) for inference, labels in predicted.items()}
     picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
     write_figure(confusion(matrices, model.names, path.stem), picture)
     if unknown:

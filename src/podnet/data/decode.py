@@ -106,9 +106,14 @@ def random_box(width: int, height: int, draws: random.Random) -> Box:
     return left, top, left + across, top + down
 
 
+def shorter_side(size: int) -> int:
+    """Of a scaled photo whose centre is seen at `size`: 256 for each 224."""
+    return round(size * 256 / 224)
+
+
 def centre_box(width: int, height: int, size: int) -> Box:
     """What remains when the shorter side is scaled to 256 for each 224 of `size` and the centre is cut out."""
-    shorter = round(size * 256 / 224)
+    shorter = shorter_side(size)
     scaled = [max(shorter, shorter * side // min(width, height)) for side in (width, height)]
     left, top = (round((side - size) / 2) for side in scaled)
     x, y = width / scaled[0], height / scaled[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -28,12 +28,9 @@ def to_device(pixels: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-def require_every_class(
-    targets: Tensor, readable: Tensor, names: Sequence[str], wanted: Iterable[int] | None = None
-) -> None:
+def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
     """Refuse to go on when skipping unreadable photos leaves nothing of a class."""
-    wanted = targets.tolist() if wanted is None else wanted
-    if lost := sorted(set(wanted) - set(targets[readable].tolist())):
+    if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
         raise DataError(f"no photo of class {names[lost[0]]!r} could be read; mend them, or leave the class out.")
 
 

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from podnet.data.decode import shorter_side
 from podnet.data.images import feed
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
@@ -65,13 +66,13 @@ class Exported(nn.Module):
 def describe(model: Model) -> dict[str, str]:
     """What a program must know to use the graph, as text."""
     size = model.settings.image_size
-    shorter = round(size * 256 / 224)
+    shorter = shorter_side(size)
     return {
         "classes": json.dumps(model.names),
         "input": f"pixels: uint8 (N, 3, {size}, {size}), RGB, 0 to 255; normalisation is inside",
         "preprocessing": f"turn upright by EXIF; scale the shorter side to {shorter}, bilinear; cut out the centre",
         "outputs": "cnn, nme: confidences (N, classes) of the two inferences",
-        "better_inference": best_inference(model),
+        "better_inference": best_inference(model.history[-1]),
     }
 
 

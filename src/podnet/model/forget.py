@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podnet.data.photos import Photos
-from podnet.errors import PodnetError
-from podnet.files import locked
-from podnet.model.model import Model, load_model
+from podnet.errors import PodnetError, printable
+from podnet.model.model import Model, changing, checkpoint_file, load_model
 
 
 def forget(path: Path, names: Sequence[str]) -> dict[str, int]:
     """Remove classes from the file; how many photos of each were in it. The file is replaced after it was searched."""
-    lock = path.with_name(f".{path.name}.lock")
-    with locked(lock, f"another process is teaching {path}; wait for it."):
+    with changing(path):
         model = load_model(path)
         photos = {name: _photos_of(model, model.label_of(name)) for name in names}
         for name in names:
@@ -24,15 +22,15 @@ def forget(path: Path, names: Sequence[str]) -> dict[str, int]:
         try:
             model.save(smaller)
             written = smaller.read_bytes()
-            left = [name for name, own in photos.items() if any(photo in written for photo in own)]
-            if left:
-                raise PodnetError(
-                    f"a photo of {left[0]!r} is in the file under another class too; nothing was changed."
-                )
+            for name, own in photos.items():
+                if any(photo in written for photo in own):
+                    raise PodnetError(
+                        f"a photo of '{printable(name)}' is also one of another class; nothing was changed."
+                    )
             os.replace(smaller, path)
         finally:
             smaller.unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
+        checkpoint_file(path).unlink(missing_ok=True)  # it may hold the same photos
     return {name: len(own) for name, own in photos.items()}
 
 

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from podnet.evaluation import INFERENCES
 from podnet.learner import Scores
 
-INFERENCES = ("cnn", "nme")
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
 FEWEST = 20  # photos that a temperature can be fitted on
 TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()

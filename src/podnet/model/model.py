@@ -7,7 +7,8 @@ metadata    format, settings, classes, history, temperatures, and the learner's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
 from podnet.errors import DamagedFileError, PodnetError, nearest, printable
+from podnet.files import locked
 from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.storage import load_tensors, save_tensors
@@ -97,6 +99,22 @@ class Model:
             self.held_out_targets = targets - (targets > label).long()
             self.held_out_digests = [self.held_out_digests[i] for i in kept.tolist()]
         self.history = [_without(entry, name) for entry in self.history]
+
+
+def checkpoint_file(path: Path) -> Path:
+    """What an interrupted call of learn left, beside the model."""
+    return path.with_name(f".{path.name}.learning")
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Only one process at a time may change a model."""
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, f"another process is changing {printable(path)}; wait for it."):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def load_model(path: Path, device: str = "cpu") -> Model:

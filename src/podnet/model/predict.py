@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from podnet.data.photos import Photos
 from podnet.errors import DataError
@@ -30,12 +31,10 @@ class Failure:
     why: str
 
 
-def best_inference(model: Model) -> str:
-    """The one that did better on the photos held out when the model last learned."""
-    accuracy = model.history[-1].get("accuracy") if model.history else None
-    if not isinstance(accuracy, dict) or not accuracy:
-        return "cnn"
-    return "nme" if accuracy.get("nme", 0.0) > accuracy.get("cnn", 0.0) else "cnn"
+def best_inference(entry: Mapping[str, Any]) -> str:
+    """The one that did better on the photos held out, by an entry of the history."""
+    accuracy = entry["accuracy"]
+    return max(accuracy, key=lambda inference: float(accuracy[inference])) if accuracy else "cnn"
 
 
 def predict(

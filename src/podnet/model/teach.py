@@ -18,9 +18,8 @@ from podnet.data.collection import Collection, Photo, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
 from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
-from podnet.files import locked
 from podnet.model.measure import Measured, fit_temperatures, measure
-from podnet.model.model import ClassRecord, Model, load_model
+from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, load_model
 from podnet.model.settings import Choice, make_learner
 from podnet.randomness import generator
 from podnet.storage import load_tensors, save_tensors
@@ -44,9 +43,7 @@ class Plan:
 
     def digest(self, choice: Choice, model: Path) -> str:
         """Tells whether an interrupted call was about the same."""
-        photos = [
-            (str(photo.path), photo.label, photo.path.stat().st_size) for photo in (*self.training, *self.held_out)
-        ]
+        photos = [(photo.digest, photo.label) for photo in (*self.training, *self.held_out)]
         before = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else ""
         facts = [asdict(choice.settings), asdict(choice.training), self.new, self.refreshed, photos, before]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -102,21 +99,14 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
 
 
-def checkpoint_file(path: Path) -> Path:
-    """What an interrupted call left, beside the model."""
-    return path.with_name(f".{path.name}.learning")
-
-
 def teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:
     """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
-    lock = path.with_name(f".{path.name}.lock")
-    with locked(lock, f"another process is teaching {path}; wait for it."):
+    with changing(path):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (model and model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
         yield from _teach(path, model, todo, choice, device, workers)
         checkpoint_file(path).unlink(missing_ok=True)
-        lock.unlink(missing_ok=True)
 
 
 def _teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:

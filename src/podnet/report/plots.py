@@ -174,8 +174,14 @@ def final_confusion(run: Run) -> dict[str, np.ndarray]:
     shares = {}
     for inference in INFERENCES:
         if inference in predictions:
-            counts = confusion_matrix(predictions[inference], predictions["targets"], results[-1]["seen"])
-            shares[inference] = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+            shares[inference] = confusion_shares(predictions[inference], predictions["targets"], results[-1]["seen"])
+    return shares
+
+
+def confusion_shares(predicted: np.ndarray, targets: np.ndarray, classes: int) -> np.ndarray:
+    """The confusion matrix, rows in percent of the true class."""
+    counts = confusion_matrix(predicted, targets, classes)
+    shares: np.ndarray = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return shares
 
 
