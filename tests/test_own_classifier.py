@@ -273,6 +273,14 @@ def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
     assert "it cannot go on learning" in capsys.readouterr().out
 
 
+def test_learning_without_keeping_photos(tmp_path):
+    photos = photos_of(tmp_path / "p", "red", "blue")
+    assert main(["learn", str(tmp_path / "m.podnet"), str(photos), "--no-exemplars", *QUICK]) == 0
+    model = load_model(tmp_path / "m.podnet")
+    assert not model.can_learn
+    assert model.held_out is None
+
+
 def test_settings_of_a_model_stay(own, learned, capsys):
     assert main(["learn", str(own), str(learned / "first"), "--include-known", "--image-size", "32"]) == 2
     assert "the model was made with image_size 16, not 32" in capsys.readouterr().err

@@ -46,10 +46,9 @@ def learn_command(known: argparse.Namespace) -> int:
         raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
     keep_freed_memory()
     workers = decoding_workers(known.workers)
-    learned = _follow(teach(path, model, todo, choice, device, workers), console)
-    _report(console, learned)
+    records = teach(path, model, todo, choice, device, workers, exemplars=not known.no_exemplars)
+    _report(console, _follow(records, console))
     if known.no_exemplars:
-        load_model(path).save(path, exemplars=False)
         say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
     say(console, f"model: {printable(path)} ({_size(path)})")
     return 0

@@ -59,7 +59,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Learned:
-    """The classes are learned, measured and written down; the entry of the history tells how well."""
+    """The classes are learned and measured, the file comes next; the entry of the history tells how well."""
 
     entry: dict[str, Any]
     before: dict[str, Any] | None  # the entry before it
@@ -99,19 +99,28 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
 
 
-def teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:
+def teach(
+    path: Path,
+    model: Model | None,
+    todo: Plan,
+    choice: Choice,
+    device: str,
+    workers: int,
+    exemplars: bool = True,
+) -> Iterator[Record]:
     """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
     with changing(path):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (model and model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
-        yield from _teach(path, model, todo, choice, device, workers)
+        taught = _with_training(model, choice, device)
+        yield from _teach(path, taught, todo, choice, workers)
+        taught.save(path, exemplars)
         checkpoint_file(path).unlink(missing_ok=True)
 
 
-def _teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: str, workers: int) -> Iterator[Record]:
+def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) -> Iterator[Record]:
     began = time.monotonic()
-    taught = _with_training(model, choice, device)
     learner = taught.learner
     task = _task(taught, todo, choice, workers)
     digest = todo.digest(choice, path)
@@ -131,7 +140,6 @@ def _teach(path: Path, model: Model | None, todo: Plan, choice: Choice, device: 
     entry = _finish(taught, todo, choice, workers)
     entry["seconds"] = round(time.monotonic() - began, 1)
     taught.history.append(entry)
-    taught.save(path)
     yield Learned(entry, before)
 
 
