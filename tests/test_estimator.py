@@ -100,6 +100,7 @@ def test_images_as_arrays_paths_and_pillow(tmp_path):
     as_paths = made.predict_proba(paths)
     assert np.array_equal(as_paths, made.predict_proba(pictures))
     assert np.array_equal(as_paths, made.predict_proba([str(path) for path in paths]))
+    assert made.predict_proba([picture.convert("CMYK") for picture in pictures]).shape == (24, 2)
     centre = pixels[:, 2:34, 2:34]  # of 37 pixels, which is 256/224 of 32
     np.testing.assert_allclose(as_paths, made.predict_proba(centre), atol=0.05)
     arrays = PODNetClassifier(**QUICK).fit(pixels, labels)

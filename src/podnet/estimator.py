@@ -219,7 +219,7 @@ def to_images(X: Any, size: int) -> Tensor:
 def _pixels(source: Any, size: int) -> np.ndarray:
     if isinstance(source, Image.Image):
         file = io.BytesIO()
-        source.save(file, "PNG")
+        source.save(file, "TIFF" if source.mode == "CMYK" else "PNG")
         return decode(file.getvalue(), size)
     return decode(Path(source), size)
 
