@@ -14,7 +14,7 @@ LAYERS = [
     ["errors", "fidelity", "metrics", "herding", "randomness", "processes"],
     ["files"],
     ["losses", "backbones", "classifiers", "data"],
-    ["network", "tasks", "memory", "nme", "storage", "environment", "runs"],
+    ["network", "tasks", "timm_models", "memory", "nme", "storage", "environment", "runs"],
     ["methods", "report"],
     ["building", "training", "extraction"],
     ["learner"],

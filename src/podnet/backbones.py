@@ -83,8 +83,18 @@ class Block(nn.Module):
         return out
 
 
-class ResNet(nn.Module):
-    """A stem and stages of blocks; `forward` gives the map at the end of each stage and their final average."""
+class Backbone(nn.Module):
+    """Images (B, channels, H, W) -> a map for each stage, (B, C, H, W), and the embedding (B, dim)."""
+
+    channels: int
+    dim: int
+
+    def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        raise NotImplementedError
+
+
+class ResNet(Backbone):
+    """A stem and stages of blocks; the embedding is the average of the last map."""
 
     def __init__(self, channels: int, stem: nn.Module, stages: Sequence[nn.Module], dim: int) -> None:
         super().__init__()

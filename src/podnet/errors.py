@@ -24,6 +24,10 @@ class BusyError(PodnetError):
     """A run that another process is writing."""
 
 
+class MissingPackageError(PodnetError):
+    """An optional package that what was asked for needs."""
+
+
 class DamagedFileError(PodnetError):
     """A file of ours that was cut short or changed after it was written."""
 

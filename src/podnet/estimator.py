@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from podnet.building import require_known, require_room, start_from
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
@@ -25,6 +26,7 @@ from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task
+from podnet.timm_models import expected_images
 
 SHIFT = 1 / 8  # of the shorter side, by which a random crop may be moved: CIFAR's 4 of 32 pixels
 
@@ -39,7 +41,9 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     epochs, finetune_epochs, batch_size, lr, proxies, fidelity, backbone
-        PODNet's, see `podnet methods podnet`.
+        PODNet's, see `podnet methods podnet`; the backbone may also be "timm:NAME", a network of timm.
+    weights
+        What a backbone of timm starts from: "hub", a .safetensors file, or "none".
     memory_per_class
         Images of each class that are kept.
     image_size
@@ -64,6 +68,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         proxies: int = 10,
         fidelity: str = "released",
         backbone: str = "resnet32",
+        weights: str = "none",
         memory_per_class: int = 20,
         image_size: int = 32,
         mirror: bool = True,
@@ -78,6 +83,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self.proxies = proxies
         self.fidelity = fidelity
         self.backbone = backbone
+        self.weights = weights
         self.memory_per_class = memory_per_class
         self.image_size = image_size
         self.mirror = mirror
@@ -150,6 +156,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         tensors, meta = load_tensors(Path(path))
         try:
             made = cls(**meta["parameters"])
+            require_room(made.backbone, int(meta["shape"][0]), tensors)
             made.shape_, made.learned_, made.tasks_ = tuple(meta["shape"]), list(meta["labels"]), int(meta["tasks"])
             made.learner_ = made._learner(tuple(meta["mean"]), tuple(meta["std"]), int(meta["seed"]))
             made.learner_.restore(tensors, meta["learner"])
@@ -159,10 +166,17 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         return made
 
     def _new_learner(self, images: Tensor) -> Learner:
+        require_known(self.backbone, self.weights)
         pixels = images.double() / 255
-        mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp(min=0.01)
+        mean = tuple(pixels.mean((0, 2, 3)).tolist())
+        std = tuple(pixels.std((0, 2, 3)).clamp(min=0.01).tolist())
+        if self.weights != "none" and self.shape_[0] == 3:  # as the weights were trained
+            expected = expected_images(self.backbone)
+            mean, std = expected.mean, expected.std
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        return self._learner(tuple(mean.tolist()), tuple(std.tolist()), seed)
+        learner = self._learner(mean, std, seed)
+        start_from(learner.network, learner.method, self.weights, seed)
+        return learner
 
     def _learner(self, mean: tuple[float, ...], std: tuple[float, ...], seed: int) -> Learner:
         options = {

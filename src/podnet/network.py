@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from podnet.backbones import ConvNorm, ResNet
+from podnet.backbones import Backbone, ConvNorm
 from podnet.classifiers import GrowingClassifier
 
 
@@ -28,7 +28,7 @@ class Outputs(NamedTuple):
 class Network(nn.Module):
     """A backbone and a growing classifier."""
 
-    def __init__(self, backbone: ResNet, classifier: GrowingClassifier) -> None:
+    def __init__(self, backbone: Backbone, classifier: GrowingClassifier) -> None:
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier

@@ -52,7 +52,9 @@ def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay
 def momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
     """The state of the optimiser, a tensor for each parameter; None before its first update."""
     parameters = optimizer.param_groups[0]["params"]
-    return [optimizer.state[p]["momentum_buffer"] for p in parameters if p in optimizer.state] or None
+    if not optimizer.state:
+        return None
+    return [optimizer.state[p].get("momentum_buffer", torch.zeros_like(p)) for p in parameters]
 
 
 def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from podnet.building import require_room
 from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
-from podnet.errors import DamagedFileError, PodnetError, nearest, printable
+from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
 from podnet.files import locked
 from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
@@ -130,6 +131,8 @@ def load_model(path: Path, device: str = "cpu") -> Model:
         )
     try:
         return _restored(tensors, meta, device)
+    except MissingPackageError as error:
+        raise MissingPackageError(f"{printable(path)} is of {error}") from error
     except MALFORMED as error:
         raise DamagedFileError(
             f"{printable(path)} is damaged or not a model file ({' '.join(str(error).split())})."
@@ -154,6 +157,7 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
         raise ValueError("a temperature is not above 0")
     if learned["progress"] is not None or learned["previous_sizes"] is not None:
         raise ValueError("it is in the middle of learning")
+    require_room(settings.backbone, 3, tensors)
     learner = make_learner(settings, UNTRAINED, device)
     learner.restore(_below(tensors, "learner."), learned)
     shape = (len(names), learner.network.classifier.dim)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
-from podnet.backbones import BACKBONES
+from podnet.building import require_known
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
 from podnet.data.imagenet import MEAN, STD
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
+from podnet.timm_models import PREFIX, expected_images
 
 SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
-UPDATES = 2000  # of a first training, about
-MOST_EPOCHS, FEWEST_EPOCHS = 90, 20
+UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 90  # of a training from random weights, about
+PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 0.01
 UPDATES_PER_EPOCH = 8  # at least, so that few photos are not one batch
 BATCH_SIZES = (64, 32, 16, 8)
 
@@ -32,15 +34,18 @@ class Settings:
     mirror: bool = True  # whether a mirror image shows the same class
     exemplars: int = 20  # photos of each class that are kept
     seed: int = 1
+    weights: str = "none"  # "hub", or the name of a file: what the backbone started from
 
     def __post_init__(self) -> None:
-        if self.backbone not in BACKBONES:
-            hint = nearest(self.backbone, BACKBONES)
-            raise ConfigError(f"backbone is {self.backbone!r}; it must be one of {', '.join(BACKBONES)}.{hint}")
+        require_known(self.backbone, self.weights)
         if not 8 <= self.image_size <= 1024:
             raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
         if self.exemplars < 1:
             raise ConfigError(f"exemplars is {self.exemplars}; keep at least 1 photo of each class.")
+
+    @property
+    def of_timm(self) -> bool:
+        return self.backbone.startswith(PREFIX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,7 @@ class Choice:
     settings: Settings
     training: Training
     reasons: dict[str, str] = field(default_factory=dict)
+    weights: str = "none"  # where to read what a new backbone starts from
 
 
 def make_learner(settings: Settings, training: Training, device: str) -> Learner:
@@ -73,13 +79,17 @@ def make_learner(settings: Settings, training: Training, device: str) -> Learner
         "finetune_epochs": training.finetune_epochs,
         "lr": training.lr,
     }
-    transform = Transform(MEAN, STD, pad=0, flip=settings.mirror)
+    expected = expected_images(settings.backbone) if settings.of_timm else None
+    mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
+    transform = Transform(mean, std, pad=0, flip=settings.mirror)
     memory = ExemplarMemory(per_class=settings.exemplars)
     return Learner(configured(PODNet, "imagenet", options), 3, transform, memory, settings.seed, device)
 
 
 def choose(collection: Collection, given: Mapping[str, Any], known: Settings | None, on_gpu: bool) -> Choice:
     """The settings of a new model, or of one more call for a model with the settings `known`; `given` goes first."""
+    source = given.get("weights")
+    given = dict(given) | ({"weights": Path(source).name} if source else {})  # no folder of this machine in the file
     if known is not None:
         for name, value in asdict(known).items():
             if given.get(name, value) != value:
@@ -87,17 +97,32 @@ def choose(collection: Collection, given: Mapping[str, Any], known: Settings | N
                     f"the model was made with {name} {value}, not {given[name]}; leave the option out, "
                     "or make another model."
                 )
-    suggested = {} if known is not None else _suggest_settings(collection, on_gpu)
-    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"))
-    values = {name: value for name, (value, _) in suggested.items()} | dict(given)
+    suggested = {} if known is not None else _suggest_settings(collection, given.get("backbone", ""), on_gpu)
     fixed = {f.name for f in fields(Settings)}
+    values = {name: value for name, (value, _) in suggested.items()} | given
     settings = known or Settings(**{name: value for name, value in values.items() if name in fixed})
+    if settings.of_timm:
+        _require_fitting_size(settings)
+    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"), settings.weights != "none")
+    values = {name: value for name, (value, _) in suggested.items()} | given
     training = Training(**{name: value for name, value in values.items() if name not in fixed})
-    return Choice(settings, training, {name: why for name, (_, why) in suggested.items() if name not in given})
+    reasons = {name: why for name, (_, why) in suggested.items() if name not in given}
+    return Choice(settings, training, reasons, source or settings.weights)
 
 
-def _suggest_settings(collection: Collection, on_gpu: bool) -> dict[str, tuple[Any, str]]:
+def _require_fitting_size(settings: Settings) -> None:
+    expected = expected_images(settings.backbone)
+    if expected.fixed and settings.image_size != expected.size:
+        raise ConfigError(f"{settings.backbone} sees {expected.size} pixels, not {settings.image_size}.")
+
+
+def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> dict[str, tuple[Any, str]]:
     """Name -> value and why."""
+    if backbone.startswith(PREFIX):
+        return {
+            "image_size": (expected_images(backbone).size, f"what {backbone} was made for"),
+            "weights": ("hub", "pretrained features make a few photos enough"),
+        }
     side = round(statistics.median(min(photo.size) for photo in collection.photos))
     largest = 224 if on_gpu else 64
     size = min(largest, max(32, side // 32 * 32))
@@ -108,11 +133,16 @@ def _suggest_settings(collection: Collection, on_gpu: bool) -> dict[str, tuple[A
     }
 
 
-def _suggest_training(photos: int, batch_size: int | None) -> dict[str, tuple[Any, str]]:
+def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> dict[str, tuple[Any, str]]:
+    updates, fewest, most = UPDATES, FEWEST_EPOCHS, MOST_EPOCHS
+    suggested: dict[str, tuple[Any, str]] = {}
+    if pretrained:
+        updates, fewest, most = PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST
+        suggested["lr"] = (PRETRAINED_LR, "to keep pretrained features")
     fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
-    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(UPDATES * batch / photos)))
-    return {
+    epochs = min(most, max(fewest, round(updates * batch / photos)))
+    return suggested | {
         "batch_size": (batch, f"for {photos} photos"),
-        "epochs": (epochs, f"about {UPDATES} updates, in {FEWEST_EPOCHS} to {MOST_EPOCHS} epochs"),
+        "epochs": (epochs, f"about {updates} updates, in {fewest} to {most} epochs"),
     }

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from podnet.building import start_from
 from podnet.data.collection import Collection, Photo, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
@@ -147,6 +148,7 @@ def _with_training(model: Model | None, choice: Choice, device: str) -> Model:
     """The model, or a new one, whose learner trains as chosen."""
     learner = make_learner(choice.settings, choice.training, device)
     if model is None:
+        start_from(learner.network, learner.method, choice.weights, choice.settings.seed)
         return Model(choice.settings, learner)
     learner.restore(*model.learner.state())
     return replace(model, learner=learner, classes=list(model.classes), history=list(model.history))

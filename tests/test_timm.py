@@ -1,0 +1,232 @@
+"""Backbones of timm. Its own tiny networks are made for real; the hub is never reached."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+from torch import nn
+
+from podnet import PODNetClassifier
+from podnet.building import network_from, new_network
+from podnet.cli import main
+from podnet.errors import ConfigError, DamagedFileError, PodnetError
+from podnet.methods import PODNet
+from podnet.model.model import load_model
+from podnet.storage import load_tensors, save_tensors
+from podnet.timm_models import TimmBackbone, expected_images, pretrained
+
+QUICK = ["--epochs", "1", "--finetune-epochs", "1", "--exemplars", "4", "--workers", "0"]
+HUES = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (40, 60, 210)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def timm():
+    """The package. A torchvision built for another torch lacks two operators, which no network calls: declare them."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    try:
+        import timm
+    except ImportError:
+        pytest.skip("timm is not installed")
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import timm
+    yield timm
+    del library
+
+
+@pytest.fixture
+def images():
+    return torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+
+
+def outputs_of(model, names, images):
+    """What the modules of these names give, seen by hooks."""
+    seen = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(lambda _m, _i, output, name=name: seen.update({name: output}))
+    model(images)
+    return [seen[name] for name in names]
+
+
+def test_the_maps_of_a_convolutional_network_are_the_ends_of_its_stages(images):
+    backbone = TimmBackbone("timm:test_resnet", 3).eval()
+    maps, embedding = backbone(images)
+    stages = outputs_of(backbone.model, ["layer1", "layer2", "layer3", "layer4"], images)
+    for found, expected in zip(maps, stages, strict=True):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(embedding, stages[-1].mean((2, 3)))
+    assert embedding.shape == (2, backbone.dim)
+
+
+def test_the_maps_of_a_transformer_are_its_tokens_laid_out(images):
+    backbone = TimmBackbone("timm:test_vit", 3).eval()
+    maps, embedding = backbone(images)
+    blocks = outputs_of(backbone.model, [f"blocks.{i}" for i in (1, 2, 4, 5)], images)
+    for found, tokens in zip(maps, blocks, strict=True):
+        assert found.shape == (2, 64, 10, 10)
+        for row, column in ((0, 0), (3, 7), (9, 9)):  # the first token is the class's
+            torch.testing.assert_close(found[:, :, row, column], tokens[:, 1 + 10 * row + column])
+    torch.testing.assert_close(embedding, backbone.model(images))
+
+
+@pytest.mark.parametrize(
+    "name", ["test_convnext", "test_efficientnet", "test_byobnet", "levit_128s", "swin_tiny_patch4_window7_224"]
+)
+def test_other_architectures_give_maps_and_an_embedding(name):
+    backbone = TimmBackbone(f"timm:{name}", 3)
+    size = expected_images(f"timm:{name}").size
+    maps, embedding = backbone(torch.zeros(2, 3, size, size))
+    assert len(maps) == min(4, len(backbone.model.feature_info))
+    assert all(m.ndim == 4 for m in maps)
+    assert maps[0].shape[2] > maps[-1].shape[2]
+    assert embedding.shape == (2, backbone.dim)
+
+
+def test_nothing_is_dropped_at_random():
+    """Else a resumed run would not be the run."""
+    backbone = TimmBackbone("timm:swin_tiny_patch4_window7_224", 3).train()
+    for module in backbone.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    images = torch.zeros(2, 3, 224, 224)
+    torch.testing.assert_close(backbone(images)[1], backbone(images)[1], rtol=0, atol=0)
+
+
+def test_a_network_with_unsaved_buffers_comes_back():
+    """Swin's attention masks are not among its weights: built from weights alone it would have none."""
+    method = PODNet(backbone="timm:swin_tiny_patch4_window7_224")
+    network = new_network(method, 3).eval()
+    network.classifier.add_classes(2)
+    again = network_from(network.state_dict(), method, 3, [2]).eval()
+    images = torch.randn(1, 3, 224, 224)
+    torch.testing.assert_close(again(images).similarities, network(images).similarities)
+
+
+def test_weights_come_from_a_file(timm, tmp_path):
+    """Written by timm with its classifier of 1000 classes, as files of the hub are."""
+    torch.manual_seed(5)
+    source = timm.create_model("test_resnet", num_classes=1000)
+    safetensors.torch.save_file(source.state_dict(), tmp_path / "w.safetensors")
+    backbone = pretrained("timm:test_resnet", 3, str(tmp_path / "w.safetensors"), seed=1)
+    wanted = source.state_dict()
+    for name, value in backbone.model.state_dict().items():
+        torch.testing.assert_close(value, wanted[name], rtol=0, atol=0)
+    grey = pretrained("timm:test_resnet", 1, str(tmp_path / "w.safetensors"), seed=1)  # timm sums the colours' weights
+    first = next(name for name in wanted if name.startswith("conv1"))
+    torch.testing.assert_close(grey.model.state_dict()[first], wanted[first].sum(1, keepdim=True))
+
+
+def test_weights_that_do_not_fit_are_refused(timm, tmp_path):
+    whole = timm.create_model("test_resnet").state_dict()
+    file = tmp_path / "w.safetensors"
+    safetensors.torch.save_file({k: v for k, v in whole.items() if not k.startswith("layer3")}, file)
+    with pytest.raises(PodnetError, match=r"no weights for \d+ layers of timm:test_resnet, such as model.layer3"):
+        pretrained("timm:test_resnet", 3, str(file), seed=1)
+    with pytest.raises(PodnetError, match=r"w.safetensors has no weights for"):
+        pretrained("timm:test_vit", 3, str(file), seed=1)
+    safetensors.torch.save_file({k: v.repeat(2) if v.ndim == 1 else v for k, v in whole.items()}, file)
+    with pytest.raises(PodnetError, match=r"cannot load .*size mismatch"):
+        pretrained("timm:test_resnet", 3, str(file), seed=1)
+    file.write_bytes(b"nothing")
+    with pytest.raises(PodnetError, match="cannot load"):
+        pretrained("timm:test_resnet", 3, str(file), seed=1)
+    for name in ("w.pth", "none.safetensors"):
+        with pytest.raises(ConfigError, match=r"give a .safetensors file that exists"):
+            pretrained("timm:test_resnet", 3, str(tmp_path / name), seed=1)
+
+
+def photos_of(folder, *names):
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for i in range(8):
+            noise = np.random.default_rng([i, *name.encode()]).normal(HUES[name], 30, (40, 40, 3))
+            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
+    return str(folder)
+
+
+@pytest.mark.parametrize(("name", "size"), [("test_resnet", 64), ("test_vit", 160)])
+def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, capsys):
+    safetensors.torch.save_file(timm.create_model(name).state_dict(), tmp_path / "own.safetensors")
+    model, first = str(tmp_path / "m.podnet"), photos_of(tmp_path / "first", "red", "green")
+    options = ["--backbone", f"timm:{name}", "--weights", str(tmp_path / "own.safetensors"), *QUICK]
+    assert main(["learn", model, first, *options, "--image-size", str(size)]) == 0
+    assert main(["learn", model, photos_of(tmp_path / "second", "blue"), *QUICK]) == 0
+    assert main(["export", model, "--format", "onnx"]) == 0
+    assert "checked on" in capsys.readouterr().out
+    known = load_model(tmp_path / "m.podnet")
+    assert known.names == ["green", "red", "blue"]
+    assert known.settings.weights == "own.safetensors"  # and no folder of this machine
+    assert known.learner.transform.mean == expected_images(f"timm:{name}").mean
+    assert str(tmp_path).encode() not in (tmp_path / "m.podnet").read_bytes()
+
+
+def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
+    photos = photos_of(tmp_path / "photos", "red", "green")
+    assert main(["learn", str(tmp_path / "m"), photos, "--backbone", "timm:test_vit", "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "image size 160 (what timm:test_vit was made for)" in shown
+    assert "weights hub (pretrained" in shown
+    assert "lr 0.01 (to keep pretrained features)" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--backbone", "timm:tset_vit"], "timm has no network 'tset_vit'. Did you mean 'test_vit'?"),
+        (["--backbone", "timm:hf-hub:someone/model"], "timm has no network 'hf-hub:someone/model'"),
+        (["--backbone", "timm:test_vit", "--image-size", "64"], "timm:test_vit sees 160 pixels, not 64"),
+        (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors file that exists"),
+        (["--backbone", "resnet32", "--weights", "hub"], "resnet32 starts from random weights"),
+        (["--backbone", "timm:vgg11", "--weights", "none"], "cannot be asked for the ends of its stages"),
+        (["--backbone", "resnet99"], "must be resnet18, resnet32 or timm:NAME. Did you mean 'resnet32'?"),
+    ],
+)
+def test_what_cannot_work_is_told(tmp_path, capsys, options, message):
+    photos = photos_of(tmp_path / "photos", "red", "green")
+    assert main(["learn", str(tmp_path / "m.podnet"), photos, *options, *QUICK]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "m.podnet").exists()
+
+
+def test_without_timm_its_absence_is_told_and_the_file_not_blamed(tmp_path, capsys, monkeypatch):
+    photos = photos_of(tmp_path / "photos", "red", "green")
+    learn = ["learn", str(tmp_path / "m.podnet"), photos, "--backbone", "timm:test_resnet", "--weights", "none", *QUICK]
+    assert main([*learn, "--image-size", "32"]) == 0
+    monkeypatch.setitem(sys.modules, "timm", None)
+    assert main(["info", str(tmp_path / "m.podnet")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "pip install 'podnet[timm]'" in said
+    assert "damaged" not in said
+
+
+def test_a_forged_file_cannot_make_us_build_a_giant(tmp_path, monkeypatch):
+    photos = photos_of(tmp_path / "photos", "red", "green")
+    path = tmp_path / "m.podnet"
+    learn = ["learn", str(path), photos, "--backbone", "timm:test_resnet", "--weights", "none", *QUICK]
+    assert main([*learn, "--image-size", "32"]) == 0
+    tensors, meta = load_tensors(path)
+    meta["settings"]["backbone"] = "timm:eva02_enormous_patch14_clip_224"  # 4.4 thousand million weights
+    save_tensors(path, tensors, meta)
+    with pytest.raises(DamagedFileError, match="its weights are not those of timm:eva02_enormous"):
+        load_model(path)
+
+
+def test_the_estimator_takes_them_too(timm, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    labels = list("abab" * 2)
+    safetensors.torch.save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "w.safetensors")
+    made = PODNetClassifier(
+        backbone="timm:test_resnet", weights=str(tmp_path / "w.safetensors"), epochs=1, random_state=0
+    )
+    made.fit(images, labels)
+    made.save(tmp_path / "c.podnet")
+    again = PODNetClassifier.load(tmp_path / "c.podnet")
+    np.testing.assert_array_equal(again.predict_proba(images), made.predict_proba(images))
+    with pytest.raises(ConfigError, match=re.escape("resnet32 starts from random weights")):
+        PODNetClassifier(weights="hub").fit(images, labels)
+    assert made.learner_.transform.mean == expected_images("timm:test_resnet").mean
