@@ -3,8 +3,10 @@
 import copy
 import io
 import json
+import lzma
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +19,9 @@ from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.model import teach as teaching
 from podnet.model.measure import confidences, fit_temperatures
-from podnet.model.model import load_model
+from podnet.model.model import FORMAT, load_model
 from podnet.model.predict import predict
-from podnet.model.settings import choose
+from podnet.model.settings import Settings, choose
 from podnet.storage import load_tensors, save_tensors
 
 HUES = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (40, 60, 210), "grey": (128, 128, 128)}
@@ -366,9 +368,33 @@ def test_a_forged_file_is_refused(own, forgery):
         load_model(own)
 
 
+def test_a_file_of_the_first_version_predicts_as_it_did_and_goes_on_learning(tmp_path):
+    """Written by podnet at commit 95c20c7, nine of ten weights set to zero to make it small; its answers noted then."""
+    path = tmp_path / "m.podnet"
+    path.write_bytes(lzma.decompress((Path(__file__).parent / "data" / "format-1.podnet.xz").read_bytes()))
+    assert load_tensors(path)[1]["format"] == 1
+    model = load_model(path)
+    assert model.names == ["blue", "green", "red", "grey"]
+    assert model.settings == Settings(backbone="resnet32", image_size=16, exemplars=2, weights="none")
+    photos = photos_of(tmp_path / "photos", *HUES, count=1, first=50)
+    files = [(name, photos / name / "50.png") for name in HUES]
+    noted = {
+        "nme": {"red": 0.4426, "green": 0.4746, "blue": 0.4530, "grey": 0.3579},
+        "cnn": {"red": 0.0161, "green": 0.0039, "blue": 0.0153, "grey": 0.9778},
+    }
+    for inference, confidences_then in noted.items():
+        for answer in predict(model, files, inference):
+            assert dict(answer.ranked)[answer.file] == pytest.approx(confidences_then[answer.file], abs=1e-3)
+    photos_of(tmp_path / "more", "red", first=30)
+    (tmp_path / "more" / "red").rename(tmp_path / "more" / "ruby")
+    assert main(["learn", str(path), str(tmp_path / "more"), *QUICK[2:4], "--workers", "0"]) == 0
+    assert load_tensors(path)[1]["format"] == FORMAT
+    assert load_model(path).names == ["blue", "green", "red", "grey", "ruby"]
+
+
 def test_a_file_of_the_future_says_so(own):
     tensors, meta = load_tensors(own)
-    save_tensors(own, tensors, meta | {"format": 2})
+    save_tensors(own, tensors, meta | {"format": FORMAT + 1})
     with pytest.raises(PodnetError, match="written by a newer podnet"):
         load_model(own)
 

@@ -85,7 +85,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
         try:
             loaded = TimmBackbone(name, channels, file or True)
         except Exception as error:  # whatever the network, the hub's client and the reader of the file raise
-            reason = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).split())[:300].rstrip(".")
             advice = "; give a file of weights, or start with none" if file is None else ""
             raise PodnetError(f"cannot load {source}: {reason}{advice}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)

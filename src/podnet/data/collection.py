@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import os
-import stat
 import unicodedata
 import warnings
 from collections import Counter
@@ -15,12 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from podnet.data.decode import measure, reason
+from podnet.data.decode import measure, open_photo, reason
 from podnet.errors import DataError, printable
 
 WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
 LONGEST_NAME = 200  # characters of a class
-LARGEST_FILE = 200_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -92,18 +89,25 @@ def refuse_lookalikes(labels: Sequence[str], known: Sequence[str] = ()) -> None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and the folders in it, sorted; links are followed, each folder is visited once."""
-    visited: set[tuple[int, int]] = set()
+    """The files in a folder and the folders in it, sorted; links are followed, each folder is visited once.
+
+    A link to a folder that holds this one is not followed: it would lead to other classes.
+    """
+    visited = {_identity(parent) for parent in (*folder.absolute().parents, *folder.resolve().parents)}
     waiting = [folder]
     while waiting:
         here = waiting.pop()
-        status = here.stat()
-        if (status.st_dev, status.st_ino) in visited:
+        if _identity(here) in visited:
             continue
-        visited.add((status.st_dev, status.st_ino))
+        visited.add(_identity(here))
         entries = sorted(entry for entry in here.iterdir() if not entry.name.startswith("."))
         yield from (entry for entry in entries if not entry.is_dir())
         waiting += reversed([entry for entry in entries if entry.is_dir()])
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
@@ -164,12 +168,8 @@ def class_name(name: str) -> str:
 def _measure(file: Path) -> tuple[tuple[int, int], str] | str:
     """Width and height and the digest of a photo that can be decoded, or why it cannot."""
     try:
-        status = os.stat(file)
-        if not stat.S_ISREG(status.st_mode):  # a pipe would have us wait for ever
-            return "not a file"
-        if status.st_size > LARGEST_FILE:
-            return f"larger than {LARGEST_FILE // 10**6} MB"
-        content = file.read_bytes()
+        with open_photo(file) as opened:
+            content = opened.read()
         return measure(content), hashlib.sha256(content).hexdigest()[:32]
     except Exception as error:  # damaged files make Pillow raise almost anything
         return reason(error)

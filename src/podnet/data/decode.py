@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +16,7 @@ from simplejpeg import decode_jpeg
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # of an animation, the first picture
+LARGEST_FILE = 200_000_000  # bytes
 MOST_PIXELS = 89_000_000  # of one photo; a small file can claim any number, and would fill the memory
 AREA = (0.08, 1.0)  # of a random crop, as a share of the photo
 ASPECT = (3 / 4, 4 / 3)  # of a random crop, width to height
@@ -33,12 +35,21 @@ TURNS = {  # what makes a photo upright, by the orientation noted in it
 SIDEWAYS = (5, 6, 7, 8)
 
 
+def open_photo(source: Path | bytes) -> BinaryIO:
+    """The content of a photo, to be read: that of a file of an acceptable size and of nothing else."""
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    status = source.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe would have us wait for ever
+        raise ValueError("not a file")
+    if status.st_size > LARGEST_FILE:
+        raise ValueError(f"larger than {LARGEST_FILE // 10**6} MB")
+    return source.open("rb")
+
+
 def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarray:
     """RGB pixels (size, size, 3) of one upright photo: the random crop of that seed, or without one the centre."""
-    with (
-        io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
-        Image.open(file, formats=FORMATS) as image,
-    ):
+    with open_photo(source) as file, Image.open(file, formats=FORMATS) as image:
         width, height = _checked_size(image)
         orientation = _orientation(image)
         upright = (height, width) if orientation in SIDEWAYS else (width, height)
@@ -55,10 +66,7 @@ def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarr
 
 def shrink(source: Path | bytes, size: int) -> bytes:
     """The photo upright, no larger than it takes to train on it at `size`, and without what is noted in the file."""
-    with (
-        io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
-        Image.open(file, formats=FORMATS) as image,
-    ):
+    with open_photo(source) as file, Image.open(file, formats=FORMATS) as image:
         shorter = KEPT * size
         _reduce(image, min(_checked_size(image)) / shorter)
         orientation = _orientation(image)
@@ -161,4 +169,6 @@ def reason(error: Exception) -> str:
     """Why a photo could not be decoded, in a few words."""
     if isinstance(error, UnidentifiedImageError):
         return "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"
+    if isinstance(error, Image.DecompressionBombError):  # Pillow's own limit, twice as high, comes first
+        return f"far more pixels than the {MOST_PIXELS:,} allowed"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

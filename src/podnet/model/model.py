@@ -25,7 +25,7 @@ from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.storage import load_tensors, save_tensors
 
-FORMAT = 1
+FORMAT = 2  # of what is written; what changed from one to the next is in UPGRADES
 UNTRAINED = Training(epochs=1, batch_size=8)  # of a model that only predicts
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, PodnetError)
 
@@ -140,8 +140,8 @@ def load_model(path: Path, device: str = "cpu") -> Model:
 
 
 def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: str) -> Model:
-    if meta["format"] != FORMAT:
-        raise ValueError("it names no format")
+    while meta["format"] != FORMAT:
+        meta = UPGRADES[meta["format"]](meta)
     settings = _typed(Settings, meta["settings"])
     classes = [_typed(ClassRecord, record) for record in meta["classes"]]
     learned = meta["learner"]
@@ -174,6 +174,14 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
     if len(model.held_out_digests) != len(model.held_out_targets):
         raise ValueError("its held-out photos and their digests do not fit together")
     return model
+
+
+def _with_weights(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Format 2 notes what a backbone started from; before, all started from random weights."""
+    return {**meta, "format": 2, "settings": {**meta["settings"], "weights": "none"}}
+
+
+UPGRADES = {1: _with_weights}  # format -> the same as the next format has it
 
 
 def _check_entry(entry: Mapping[str, Any]) -> None:
