@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import reference
+from podnet.building import new_network
 from podnet.classifiers import (
     BiasCorrectedClassifier,
     CosineClassifier,
@@ -17,6 +18,7 @@ from podnet.classifiers import (
     LocalSimilarityClassifier,
     imprint,
 )
+from podnet.methods import PODNet
 
 DIM, SIZES = 4, (2, 1)  # two growths
 EMBEDDING = np.random.default_rng(0).normal(size=(3, DIM))
@@ -263,6 +265,18 @@ def lloyd(points, k, random):
         nearest = np.array([np.argmin([((p - c) ** 2).sum() for c in centres]) for p in points])
         centres = np.array([points[nearest == j].mean(0) if (nearest == j).any() else centres[j] for j in range(k)])
     return centres
+
+
+def test_the_first_classes_of_a_pretrained_network_are_imprinted_when_asked():
+    """With one proxy a class its centre is the mean of the class's unit features, at unit length."""
+    method = PODNet(proxies=1, imprint_first=True)
+    network = new_network(method, 1)
+    features = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)) + torch.eye(64)[:8] * 3
+    targets = torch.tensor([0, 1] * 4)
+    method.grow(network, 2, lambda: (features, targets), seed=0)
+    for label in (0, 1):
+        centre = torch.stack([row / row.norm() for row in features[label::2]]).mean(0)
+        torch.testing.assert_close(network.classifier.weights[0][label, 0].detach(), centre / centre.norm())
 
 
 def test_imprinted_centres_are_a_good_fixed_point_of_k_means():

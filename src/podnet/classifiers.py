@@ -94,6 +94,8 @@ class LocalSimilarityClassifier(GrowingClassifier):
         return float(torch.cat(list(self.weights)).detach().norm(dim=2).mean())
 
     def forward(self, embedding: Tensor) -> Tensor:
+        if not self.classes:
+            return embedding[:, :0]
         proxies = F.normalize(torch.cat(list(self.weights)).flatten(0, 1))  # (classes * K, D)
         cosines = F.normalize(embedding) @ proxies.t()
         if self.similarity == "distance":

@@ -183,6 +183,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             name: getattr(self, name)
             for name in ("epochs", "finetune_epochs", "batch_size", "lr", "proxies", "fidelity", "backbone")
         }
+        options["imprint_first"] = self.weights != "none"
         transform = Transform(mean, std, round(SHIFT * min(self.shape_[1:])), self.mirror)
         memory = ExemplarMemory(self.memory_per_class)
         method = configured(PODNet, "cifar", options)

@@ -66,11 +66,17 @@ def class_weights(network: Network) -> list[nn.Parameter]:
 
 
 def imprint_new_classes(
-    network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int, unit: bool = False
+    network: Network,
+    new: int,
+    features: Callable[[], tuple[Tensor, Tensor]],
+    seed: int,
+    unit: bool = False,
+    first: bool = False,
 ) -> None:
     """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes.
 
-    With `unit` the centres are normalised before they get the length of the old proxies.
+    With `unit` the centres are normalised before they get the length of the old proxies. With `first` the first classes
+    are imprinted, too, and get unit length.
     """
     classifier = network.classifier
     assert isinstance(classifier, LocalSimilarityClassifier)
@@ -78,6 +84,8 @@ def imprint_new_classes(
     if classifier.classes:
         weights = imprint(*features(), classifier.proxies, seed)
         weights = (F.normalize(weights, dim=2) if unit else weights) * classifier.mean_norm()
+    elif first:
+        weights = F.normalize(imprint(*features(), classifier.proxies, seed), dim=2)
     classifier.add_classes(new, weights)
 
 

@@ -40,6 +40,7 @@ class PODNet(Method):
     margin: float = 0.6
     eta: float = 1.0  # the first scale of the similarities
     learn_eta: bool = True
+    imprint_first: bool = False  # the first classes, too: for a pretrained backbone, which the paper does not have
     finetune_epochs: int = 20
     finetune_lr: float = 0.05
     intensity: Intensity = "shift"
@@ -73,7 +74,7 @@ class PODNet(Method):
         return LocalSimilarityClassifier(dim, self.proxies, self.eta, self.learn_eta, similarity)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        imprint_new_classes(network, new, features, seed)
+        imprint_new_classes(network, new, features, seed, first=self.imprint_first)
 
     def phases(self, old: int, new: int) -> list[Phase]:
         weight = sqrt((old + new) / new)  # λ = √(N/T)

@@ -19,8 +19,8 @@ from podnet.methods import PODNet, configured
 from podnet.timm_models import PREFIX, expected_images
 
 SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
-UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 90  # of a training from random weights, about
-PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 0.01
+UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # of a training from random weights, about
+PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST = 500, 5, 30
 UPDATES_PER_EPOCH = 8  # at least, so that few photos are not one batch
 BATCH_SIZES = (64, 32, 16, 8)
 
@@ -78,6 +78,7 @@ def make_learner(settings: Settings, training: Training, device: str) -> Learner
         "batch_size": training.batch_size,
         "finetune_epochs": training.finetune_epochs,
         "lr": training.lr,
+        "imprint_first": settings.weights != "none",
     }
     expected = expected_images(settings.backbone) if settings.of_timm else None
     mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
@@ -124,8 +125,8 @@ def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> di
             "weights": ("hub", "pretrained features make a few photos enough"),
         }
     side = round(statistics.median(min(photo.size) for photo in collection.photos))
-    largest = 224 if on_gpu else 64
-    size = min(largest, max(32, side // 32 * 32))
+    largest = 224 if on_gpu else 48
+    size = min(largest, max(32, side // 16 * 16))
     limit = "; a CPU would take long with more" if size == largest and not on_gpu else ""
     return {
         "image_size": (size, f"the shorter side of most photos is about {side} pixels{limit}"),
@@ -135,14 +136,12 @@ def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> di
 
 def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> dict[str, tuple[Any, str]]:
     updates, fewest, most = UPDATES, FEWEST_EPOCHS, MOST_EPOCHS
-    suggested: dict[str, tuple[Any, str]] = {}
     if pretrained:
         updates, fewest, most = PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST
-        suggested["lr"] = (PRETRAINED_LR, "to keep pretrained features")
     fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
     epochs = min(most, max(fewest, round(updates * batch / photos)))
-    return suggested | {
+    return {
         "batch_size": (batch, f"for {photos} photos"),
         "epochs": (epochs, f"about {updates} updates, in {fewest} to {most} epochs"),
     }

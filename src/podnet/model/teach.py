@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,23 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     measured_with = set(model.held_out_digests) if model else set()  # never to be trained on
     for label in (*refreshed, *new):
         own = [photo for photo in collection.of([label]).photos if photo.digest not in measured_with]
-        count = min(MOST_HELD_OUT, round(share * len(own))) if len(own) >= FEWEST_FOR_HELD_OUT else 0
-        order = torch.randperm(len(own), generator=generator(0, "held out", label)).tolist()
-        held_out += [own[i] for i in sorted(order[:count])]
-        training += [own[i] for i in sorted(order[count:])]
+        parts = split(own, share)
+        training += parts[0]
+        held_out += parts[1]
     trained = {photo.label for photo in training}
     refreshed = tuple(label for label in refreshed if label in trained)
     if not trained.issuperset(new) or not trained:
         raise DataError("the model measures itself with these photos, held out when it learned them; add other photos.")
     return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
+
+
+def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Photo]]:
+    """The photos of one class to train on, and those held out; asked again it says the same."""
+    if len(photos) < FEWEST_FOR_HELD_OUT:
+        return list(photos), []
+    count = min(MOST_HELD_OUT, round(share * len(photos)))
+    order = torch.randperm(len(photos), generator=generator(0, "held out", photos[0].label)).tolist()
+    return [photos[i] for i in sorted(order[count:])], [photos[i] for i in sorted(order[:count])]
 
 
 def teach(
