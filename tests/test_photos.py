@@ -405,7 +405,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "truncated": (WHOLE[: len(WHOLE) // 2], "truncated"),
     "png": (encoded(landscape(300, 200))[:30_000], "truncated"),
     "large": (png_claiming(10_000, 10_000), "10000 x 10000 pixels, more than the 89,000,000 allowed"),
-    "bomb": (png_claiming(60_000, 60_000), "decompression bomb"),
+    "bomb": (png_claiming(60_000, 60_000), "far more pixels than the 89,000,000 allowed"),
     "ppm": (encoded(corners(), "PPM"), "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"),
 }
 

@@ -171,6 +171,7 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "image size 160 (what timm:test_vit was made for)" in shown
     assert "weights hub (pretrained" in shown
+    assert "lr 0.01 (to keep what pretrained features know)" in shown
     assert "epochs 30 (about 500 updates" in shown
 
 

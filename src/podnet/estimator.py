@@ -183,7 +183,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             name: getattr(self, name)
             for name in ("epochs", "finetune_epochs", "batch_size", "lr", "proxies", "fidelity", "backbone")
         }
-        options["imprint_first"] = self.weights != "none"
+        if self.weights != "none":
+            options |= PODNet.presets["pretrained"]
         transform = Transform(mean, std, round(SHIFT * min(self.shape_[1:])), self.mirror)
         memory = ExemplarMemory(self.memory_per_class)
         method = configured(PODNet, "cifar", options)

@@ -18,7 +18,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # of an animation, the first picture
 LARGEST_FILE = 200_000_000  # bytes
 MOST_PIXELS = 89_000_000  # of one photo; a small file can claim any number, and would fill the memory
-AREA = (0.08, 1.0)  # of a random crop, as a share of the photo
+LEAST_AREA = 0.08  # of a random crop, as a share of the photo
 ASPECT = (3 / 4, 4 / 3)  # of a random crop, width to height
 TRIES = 10
 KEPT = 2  # the shorter side of a small copy, for each pixel of the size it is seen at: random crops need some more
@@ -47,13 +47,13 @@ def open_photo(source: Path | bytes) -> BinaryIO:
     return source.open("rb")
 
 
-def decode(source: Path | bytes, size: int, seed: int | None = None) -> np.ndarray:
+def decode(source: Path | bytes, size: int, seed: int | None = None, least_area: float = LEAST_AREA) -> np.ndarray:
     """RGB pixels (size, size, 3) of one upright photo: the random crop of that seed, or without one the centre."""
     with open_photo(source) as file, Image.open(file, formats=FORMATS) as image:
         width, height = _checked_size(image)
         orientation = _orientation(image)
         upright = (height, width) if orientation in SIDEWAYS else (width, height)
-        box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed))
+        box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed), least_area)
         scale = _reduce(image, min(box[2] - box[0], box[3] - box[1]) / size)
         pixels = _jpeg_pixels(image, file) or _without_alpha(image)
         if orientation in TURNS:
@@ -99,10 +99,10 @@ def measure(source: bytes) -> tuple[int, int]:
         return image.size[::-1] if _orientation(image) in SIDEWAYS else image.size
 
 
-def random_box(width: int, height: int, draws: random.Random) -> Box:
+def random_box(width: int, height: int, draws: random.Random, least_area: float = LEAST_AREA) -> Box:
     """A random part of a photo; where ten tries do not fit, the largest central one of an allowed aspect."""
     for _ in range(TRIES):
-        area = width * height * draws.uniform(*AREA)
+        area = width * height * draws.uniform(least_area, 1.0)
         aspect = math.exp(draws.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
         across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < across <= width and 0 < down <= height:

@@ -16,7 +16,7 @@ import torch
 import torch.utils.data
 from torch import Tensor
 
-from podnet.data.decode import decode, reason, shrink
+from podnet.data.decode import LEAST_AREA, decode, reason, shrink
 from podnet.errors import DataError
 from podnet.processes import end_with
 
@@ -100,6 +100,7 @@ class Photos:
     workers: int = 0
     unreadable: Unreadable = "error"
     shrinks: bool = False  # what is kept of photos are small copies without the notes in the files
+    least_area: float = LEAST_AREA  # of a random crop, as a share of the photo
     _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
 
     def __post_init__(self) -> None:
@@ -128,8 +129,8 @@ class Photos:
     def batches(self, parts: Sequence[Tensor], draws: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 
-        With `draws` each photo is cropped at random (8 % to 100 % of its area, aspect 3/4 to 4/3), without it is scaled
-        and its centre cut out. A part of which nothing could be read is passed over.
+        With `draws` each photo is cropped at random (`least_area` to all of it, aspect 3/4 to 4/3), without it is
+        scaled and its centre cut out. A part of which nothing could be read is passed over.
         """
         seeds: Sequence[Tensor | None] = [None] * len(parts)
         if draws is not None:  # all at once, here: neither processes nor other users of `draws` change the crops
@@ -142,7 +143,8 @@ class Photos:
             _Work([self.sources[i] for i in part.tolist()], None if own is None else own.tolist())
             for part, own in zip(parts, seeds, strict=True)
         )
-        for part, done in zip(parts, _decode_all(work, self.size, self.workers), strict=True):
+        decoder = _Decoder(self.size, self.least_area)
+        for part, done in zip(parts, _decode_all(work, decoder, self.workers), strict=True):
             for position, why in done.failures.items():
                 self._leave_out(int(part[position]), why)
             readable = [position for position in range(len(part)) if position not in done.failures]
@@ -209,8 +211,9 @@ def _as_selection(sources: Sources) -> _Selection:
 class _Decoder(torch.utils.data.Dataset[_Decoded]):
     """What a worker runs. A batch brings its own sources, so that a process needs none of the dataset."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, least_area: float) -> None:
         self.size = size
+        self.least_area = least_area
 
     def __getitem__(self, work: _Work) -> _Decoded:
         pixels = np.empty((len(work.sources), self.size, self.size, 3), np.uint8)
@@ -220,15 +223,14 @@ class _Decoder(torch.utils.data.Dataset[_Decoded]):
             for position, source in enumerate(work.sources):
                 seed = None if work.seeds is None else work.seeds[position]
                 try:
-                    pixels[position - len(failures)] = decode(source, self.size, seed)
+                    pixels[position - len(failures)] = decode(source, self.size, seed, self.least_area)
                 except Exception as error:  # damaged files make Pillow raise almost anything
                     failures[position] = reason(error)
         return _Decoded(pixels[: len(pixels) - len(failures)], failures)
 
 
-def _decode_all(work: Iterable[_Work], size: int, workers: int) -> Iterator[_Decoded]:
+def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Iterator[_Decoded]:
     """The batches in order; at most workers x AHEAD of them are under way."""
-    decoder = _Decoder(size)
     if not workers:
         yield from map(decoder.__getitem__, work)
         return

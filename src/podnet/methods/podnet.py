@@ -59,6 +59,8 @@ class PODNet(Method):
             "intensity": "none",
             "backbone": "resnet18",
         },
+        # Not the paper's. Weaker distillation than for ImageNet, and similarities that count from the first update.
+        "pretrained": {"lambda_c": 3.0, "lambda_f": 1.0, "eta": 10.0, "finetune_lr": 0.05, "imprint_first": True},
         "digits": {**DIGITS, "finetune_epochs": 10},
         "released": {"intensity": "scale"},
         "imagenet released": {"lr": 0.05, "batch_size": 64, "weight_decay": 5e-4},

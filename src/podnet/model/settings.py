@@ -11,6 +11,7 @@ from typing import Any
 from podnet.building import require_known
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
+from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
 from podnet.errors import ConfigError
 from podnet.learner import Learner
@@ -20,7 +21,7 @@ from podnet.timm_models import PREFIX, expected_images
 
 SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
 UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # of a training from random weights, about
-PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST = 500, 5, 30
+PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 0.01
 UPDATES_PER_EPOCH = 8  # at least, so that few photos are not one batch
 BATCH_SIZES = (64, 32, 16, 8)
 
@@ -46,6 +47,15 @@ class Settings:
     @property
     def of_timm(self) -> bool:
         return self.backbone.startswith(PREFIX)
+
+    @property
+    def pretrained(self) -> bool:
+        return self.weights != "none"
+
+    @property
+    def least_area(self) -> float:
+        """Of a random crop: milder ones for the few epochs of pretrained features."""
+        return 0.35 if self.pretrained else LEAST_AREA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +88,7 @@ def make_learner(settings: Settings, training: Training, device: str) -> Learner
         "batch_size": training.batch_size,
         "finetune_epochs": training.finetune_epochs,
         "lr": training.lr,
-        "imprint_first": settings.weights != "none",
+        **(PODNet.presets["pretrained"] if settings.pretrained else {}),
     }
     expected = expected_images(settings.backbone) if settings.of_timm else None
     mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
@@ -104,7 +114,7 @@ def choose(collection: Collection, given: Mapping[str, Any], known: Settings | N
     settings = known or Settings(**{name: value for name, value in values.items() if name in fixed})
     if settings.of_timm:
         _require_fitting_size(settings)
-    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"), settings.weights != "none")
+    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"), settings.pretrained)
     values = {name: value for name, (value, _) in suggested.items()} | given
     training = Training(**{name: value for name, value in values.items() if name not in fixed})
     reasons = {name: why for name, (_, why) in suggested.items() if name not in given}
@@ -136,12 +146,14 @@ def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> di
 
 def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> dict[str, tuple[Any, str]]:
     updates, fewest, most = UPDATES, FEWEST_EPOCHS, MOST_EPOCHS
+    suggested: dict[str, tuple[Any, str]] = {}
     if pretrained:
         updates, fewest, most = PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST
+        suggested["lr"] = (PRETRAINED_LR, "to keep what pretrained features know")
     fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
     epochs = min(most, max(fewest, round(updates * batch / photos)))
-    return {
+    return suggested | {
         "batch_size": (batch, f"for {photos} photos"),
         "epochs": (epochs, f"about {updates} updates, in {fewest} to {most} epochs"),
     }

@@ -175,7 +175,9 @@ def _task(model: Model, todo: Plan, choice: Choice, workers: int) -> Task:
 
 
 def _photos(photos: tuple[Photo, ...], choice: Choice, workers: int) -> Photos:
-    return Photos(tuple(photo.path for photo in photos), choice.settings.image_size, workers, shrinks=True)
+    settings = choice.settings
+    files = tuple(photo.path for photo in photos)
+    return Photos(files, settings.image_size, workers, shrinks=True, least_area=settings.least_area)
 
 
 def _restored(file: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
