@@ -3,15 +3,16 @@
 python examples/against_finetuning.py shop.podnet test-photos/ january/ february/ march/
 
 The folders are those that the model learned, in that order. Fine-tuning trains the same network on the photos of each
-folder alone, with cross-entropy: no exemplars, no distillation.
+folder alone, with cross-entropy: no exemplars, no distillation. Give --weights as the model was given them.
 """
 
-import sys
+import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from podnet.building import start_from
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.learner import Learner
@@ -31,10 +32,11 @@ class FineTuning(Replay):
     form = "released"  # of the network, as `podnet learn` has it
 
 
-def fine_tuned(model: Model, folders: list[str]) -> Learner:
+def fine_tuned(model: Model, folders: list[str], weights: str) -> Learner:
     """A network that learned what the model learned, in the same steps."""
     settings = model.settings
     learner = Learner(FineTuning(backbone=settings.backbone), 3, model.learner.transform, seed=settings.seed)
+    start_from(learner.network, learner.method, weights, settings.seed)
     for number, (folder, entry) in enumerate(zip(folders, model.history, strict=True)):
         found = read_collection(Path(folder))
         share = entry["training"]["held_out"]
@@ -49,12 +51,12 @@ def fine_tuned(model: Model, folders: list[str]) -> Learner:
     return learner
 
 
-def main(model_file: str, test: str, *folders: str) -> None:
+def main(model_file: str, test: str, *folders: str, weights: str = "none") -> None:
     model = load_model(Path(model_file))
     measured = read_collection(Path(test)).of(model.names)
     images = Photos(tuple(photo.path for photo in measured.photos), model.settings.image_size)
     targets = torch.tensor([model.label_of(photo.label) for photo in measured.photos])
-    ours, naive = model.learner.predict(images), fine_tuned(model, list(folders)).predict(images)
+    ours, naive = model.learner.predict(images), fine_tuned(model, list(folders), weights).predict(images)
     print(f"{'classes of':<24}{'PODNet CNN':>12}{'NME':>8}{'fine-tuning':>14}")
     for folder, entry in [*zip(folders, model.history, strict=True), ("all", {"new": model.names})]:
         chosen = torch.isin(targets, torch.tensor([model.label_of(name) for name in entry["new"]]))
@@ -64,4 +66,8 @@ def main(model_file: str, test: str, *folders: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("words", nargs="+", help="MODEL TEST FOLDER...")
+    parser.add_argument("--weights", default="none")
+    given = parser.parse_args()
+    main(*given.words, weights=given.weights)

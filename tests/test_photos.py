@@ -446,7 +446,7 @@ def test_unreadable_files_can_be_skipped(tmp_path: Path, workers: int) -> None:
     told = photos.unreadable_names()  # by a selection, known to all
     assert sorted(told) == sorted(str(tmp_path / name) for name in bad)
     assert told[str(tmp_path / "missing")] == "No such file or directory"
-    assert told[str(tmp_path / "folder")] == "Is a directory"
+    assert told[str(tmp_path / "folder")] == "not a file"
     assert Photos((), 32).unreadable_names() == {}
 
 

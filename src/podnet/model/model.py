@@ -132,7 +132,7 @@ def load_model(path: Path, device: str = "cpu") -> Model:
     try:
         return _restored(tensors, meta, device)
     except MissingPackageError as error:
-        raise MissingPackageError(f"{printable(path)} is of {error}") from error
+        raise MissingPackageError(f"{printable(path)}: {error}") from error
     except MALFORMED as error:
         raise DamagedFileError(
             f"{printable(path)} is damaged or not a model file ({' '.join(str(error).split())})."
