@@ -104,9 +104,11 @@ def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
                 left -= begun
             if not finished:
                 process.kill()
-                moments.append(last)
             process.join()
-            assert process.exitcode == (0 if finished else -signal.SIGKILL)
+            finished = finished or process.exitcode == 0  # its end may come before the kill
+            if not finished:
+                assert process.exitcode == -signal.SIGKILL
+                moments.append(last)
         assert_same_outcome(uninterrupted, folder)
     assert {phase for _, phase in moments} >= {"train", "finetune"}
 

@@ -156,8 +156,9 @@ def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, 
     options = ["--backbone", f"timm:{name}", "--weights", str(tmp_path / "own.safetensors"), *QUICK]
     assert main(["learn", model, first, *options, "--image-size", str(size)]) == 0
     assert main(["learn", model, photos_of(tmp_path / "second", "blue"), *QUICK]) == 0
-    assert main(["export", model, "--format", "onnx"]) == 0
-    assert "checked on" in capsys.readouterr().out
+    if name == "test_vit":  # the slowest part, and a transformer is the harder graph
+        assert main(["export", model, "--format", "onnx"]) == 0
+        assert "checked on" in capsys.readouterr().out
     known = load_model(tmp_path / "m.podnet")
     assert known.names == ["green", "red", "blue"]
     assert known.settings.weights == "own.safetensors"  # and no folder of this machine
