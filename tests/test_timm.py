@@ -87,6 +87,17 @@ def test_other_architectures_give_maps_and_an_embedding(name):
     assert embedding.shape == (2, backbone.dim)
 
 
+def test_an_older_network_gives_its_maps_and_their_average(images, timm, tmp_path):
+    safetensors.torch.save_file(timm.create_model("test_nfnet").state_dict(), tmp_path / "w.safetensors")
+    backbone = pretrained("timm:test_nfnet", 3, str(tmp_path / "w.safetensors"), seed=1).eval()
+    whole = timm.create_model("test_nfnet", checkpoint_path=str(tmp_path / "w.safetensors")).eval()
+    maps, embedding = backbone(images)
+    assert [m.shape[2] for m in maps] == [40, 20, 10, 5]
+    torch.testing.assert_close(embedding, maps[-1].mean((2, 3)))
+    torch.testing.assert_close(whole.final_act(maps[-1].clone()), whole.forward_features(images))
+    assert embedding.shape == (2, backbone.dim)
+
+
 def test_nothing_is_dropped_at_random():
     """Else a resumed run would not be the run."""
     backbone = TimmBackbone("timm:swin_tiny_patch4_window7_224", 3).train()
@@ -184,7 +195,7 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
         (["--backbone", "timm:test_vit", "--image-size", "64"], "timm:test_vit sees 160 pixels, not 64"),
         (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors file that exists"),
         (["--backbone", "resnet32", "--weights", "hub"], "resnet32 starts from random weights"),
-        (["--backbone", "timm:vgg11", "--weights", "none"], "cannot be asked for the ends of its stages"),
+        (["--backbone", "timm:convit_tiny", "--weights", "none"], "cannot be asked for its maps"),
         (["--backbone", "resnet99"], "must be resnet18, resnet32 or timm:NAME. Did you mean 'resnet32'?"),
     ],
 )

@@ -37,15 +37,25 @@ class TimmBackbone(Backbone):
 
     def __init__(self, name: str, channels: int, weights: Path | bool = False) -> None:
         super().__init__()
-        options: dict[str, Any] = {"in_chans": channels, "num_classes": 0, "pretrained": bool(weights)}
+        options: dict[str, Any] = {"in_chans": channels, "pretrained": bool(weights)}
         if isinstance(weights, Path):
             options["pretrained_cfg_overlay"] = {"file": str(weights)}
         self.channels = channels
-        self.model = _timm().create_model(architecture(name), **options)
-        if not hasattr(self.model, "forward_intermediates"):
-            raise ConfigError(f"{name} cannot be asked for the ends of its stages; choose another network of timm.")
-        self.dim: int = self.model.head_hidden_size
-        self.indices = _ends([stage["reduction"] for stage in self.model.feature_info])
+        self.headless = not _has_intermediates(name)
+        try:
+            self.model = _timm().create_model(
+                architecture(name), **options, **({"features_only": True} if self.headless else {"num_classes": 0})
+            )
+        except RuntimeError as error:
+            if "features_only" not in str(error):
+                raise
+            raise ConfigError(f"{name} cannot be asked for its maps; choose another network of timm.") from error
+        if self.headless:
+            self.indices = _ends(self.model.feature_info.reduction())
+            self.dim = self.model.feature_info.channels()[-1]
+        else:
+            self.indices = _ends([stage["reduction"] for stage in self.model.feature_info])
+            self.dim = self.model.head_hidden_size
         for module in self.model.modules():  # what is dropped at random would not be the same in a resumed run
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -53,8 +63,17 @@ class TimmBackbone(Backbone):
                 module.drop_prob = 0.0
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        if self.headless:
+            stages = self.model(images)
+            return [stages[i] for i in self.indices], stages[-1].mean((2, 3))
         final, maps = self.model.forward_intermediates(images, indices=self.indices)
         return maps, self.model.forward_head(final, pre_logits=True)
+
+
+def _has_intermediates(name: str) -> bool:
+    """Whether a network gives its maps and goes on; of older ones timm gives the maps alone."""
+    with torch.device("meta"):
+        return hasattr(_timm().create_model(architecture(name), num_classes=0), "forward_intermediates")
 
 
 def architecture(name: str) -> str:
@@ -89,7 +108,8 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
             advice = "; give a file of weights, or start with none" if file is None else ""
             raise PodnetError(f"cannot load {source}: {reason}{advice}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)
-    missing = [key for (key, before), after in pairs if before.ndim > 1 and torch.equal(before, after)]
+    # The same draws in both: what is random and equal was not loaded. (What starts as a constant may well stay one.)
+    missing = [key for (key, a), b in pairs if a.min() < a.max() and torch.equal(a, b)]
     if missing:
         raise PodnetError(f"{source} has no weights for {len(missing)} layers of {name}, such as {missing[0]}.")
     return loaded
