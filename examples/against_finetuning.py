@@ -41,7 +41,9 @@ def fine_tuned(model: Model, folders: list[str], weights: str) -> Learner:
         found = read_collection(Path(folder))
         share = entry["training"]["held_out"]
         photos = [photo for name in entry["new"] for photo in split(found.of([name]).photos, share)[0]]
-        images = Photos(tuple(photo.path for photo in photos), settings.image_size, shrinks=True)
+        images = Photos(
+            tuple(photo.path for photo in photos), settings.image_size, shrinks=True, least_area=settings.least_area
+        )
         targets = torch.tensor([model.label_of(photo.label) for photo in photos])
         old, names = len(learner.class_names), tuple(entry["new"])
         training = {name: entry["training"][name] for name in ("epochs", "batch_size", "lr")}

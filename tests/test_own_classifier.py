@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
+from coloured import HUES, photos_of
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.data.decode import decode
@@ -25,19 +25,7 @@ from podnet.model.predict import predict
 from podnet.model.settings import Settings, choose
 from podnet.storage import load_tensors, save_tensors
 
-HUES = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (40, 60, 210), "grey": (128, 128, 128)}
 QUICK = ["--image-size", "16", "--epochs", "4", "--finetune-epochs", "2", "--exemplars", "4", "--workers", "0"]
-
-
-def photos_of(folder, *names, count=10, first=0):
-    """Photos of coloured noise, which a small network tells apart at once."""
-    for name in names:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for i in range(first, first + count):
-            draws = np.random.default_rng([i, *name.encode()])
-            noise = draws.normal(HUES[name], 30, (24, 28, 3))
-            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")

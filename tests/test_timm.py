@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from PIL import Image
 from torch import nn
 
+from coloured import photos_of
 from podnet import PODNetClassifier
 from podnet.building import network_from, new_network
 from podnet.cli import main
@@ -20,7 +20,6 @@ from podnet.storage import load_tensors, save_tensors
 from podnet.timm_models import TimmBackbone, expected_images, pretrained
 
 QUICK = ["--epochs", "1", "--finetune-epochs", "1", "--exemplars", "4", "--workers", "0"]
-HUES = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (40, 60, 210)}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -151,22 +150,13 @@ def test_weights_that_do_not_fit_are_refused(timm, tmp_path):
             pretrained("timm:test_resnet", 3, str(tmp_path / name), seed=1)
 
 
-def photos_of(folder, *names):
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        for i in range(8):
-            noise = np.random.default_rng([i, *name.encode()]).normal(HUES[name], 30, (40, 40, 3))
-            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
-    return str(folder)
-
-
 @pytest.mark.parametrize(("name", "size"), [("test_resnet", 64), ("test_vit", 160)])
 def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, capsys):
     safetensors.torch.save_file(timm.create_model(name).state_dict(), tmp_path / "own.safetensors")
-    model, first = str(tmp_path / "m.podnet"), photos_of(tmp_path / "first", "red", "green")
+    model, first = str(tmp_path / "m.podnet"), str(photos_of(tmp_path / "first", "red", "green"))
     options = ["--backbone", f"timm:{name}", "--weights", str(tmp_path / "own.safetensors"), *QUICK]
     assert main(["learn", model, first, *options, "--image-size", str(size)]) == 0
-    assert main(["learn", model, photos_of(tmp_path / "second", "blue"), *QUICK]) == 0
+    assert main(["learn", model, str(photos_of(tmp_path / "second", "blue")), *QUICK]) == 0
     if name == "test_vit":  # the slowest part, and a transformer is the harder graph
         assert main(["export", model, "--format", "onnx"]) == 0
         assert "checked on" in capsys.readouterr().out
@@ -178,7 +168,7 @@ def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, 
 
 
 def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
-    photos = photos_of(tmp_path / "photos", "red", "green")
+    photos = str(photos_of(tmp_path / "photos", "red", "green"))
     assert main(["learn", str(tmp_path / "m"), photos, "--backbone", "timm:test_vit", "--dry-run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "image size 160 (what timm:test_vit was made for)" in shown
@@ -200,14 +190,14 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     ],
 )
 def test_what_cannot_work_is_told(tmp_path, capsys, options, message):
-    photos = photos_of(tmp_path / "photos", "red", "green")
+    photos = str(photos_of(tmp_path / "photos", "red", "green"))
     assert main(["learn", str(tmp_path / "m.podnet"), photos, *options, *QUICK]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "m.podnet").exists()
 
 
 def test_without_timm_its_absence_is_told_and_the_file_not_blamed(tmp_path, capsys, monkeypatch):
-    photos = photos_of(tmp_path / "photos", "red", "green")
+    photos = str(photos_of(tmp_path / "photos", "red", "green"))
     learn = ["learn", str(tmp_path / "m.podnet"), photos, "--backbone", "timm:test_resnet", "--weights", "none", *QUICK]
     assert main([*learn, "--image-size", "32"]) == 0
     monkeypatch.setitem(sys.modules, "timm", None)
@@ -218,7 +208,7 @@ def test_without_timm_its_absence_is_told_and_the_file_not_blamed(tmp_path, caps
 
 
 def test_a_forged_file_cannot_make_us_build_a_giant(tmp_path, monkeypatch):
-    photos = photos_of(tmp_path / "photos", "red", "green")
+    photos = str(photos_of(tmp_path / "photos", "red", "green"))
     path = tmp_path / "m.podnet"
     learn = ["learn", str(path), photos, "--backbone", "timm:test_resnet", "--weights", "none", *QUICK]
     assert main([*learn, "--image-size", "32"]) == 0

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from podnet.backbones import Backbone
 from podnet.methods import PODNet
 from podnet.methods.base import Loss
 from podnet.network import Network, Outputs
@@ -36,8 +37,10 @@ class PlainBlock(nn.Module):
         return F.relu(out + x) if self.relu else out + x
 
 
-class PlainResNet32(nn.Module):
+class PlainResNet32(Backbone):
     """The paper's ResNet-32 a second time."""
+
+    channels, dim = 3, 64
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +72,7 @@ def plain_copy(network: Network) -> Network:
     for own, other in zip(layers(backbone), layers(network.backbone), strict=True):
         own.load_state_dict(other.state_dict())
     plain = copy.deepcopy(network)
-    plain.backbone = backbone  # type: ignore[assignment]
+    plain.backbone = backbone
     return plain
 
 
