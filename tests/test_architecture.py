@@ -20,8 +20,9 @@ LAYERS = [
     ["learner"],
     ["evaluation"],
     ["experiment"],
-    ["config", "display", "model", "estimator"],
+    ["config", "display", "model", "estimator", "tensorboard"],
     ["benchmarks", "speed"],
+    ["studio"],
     ["cli"],
     ["__main__"],
 ]

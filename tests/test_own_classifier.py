@@ -117,14 +117,10 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
     before = own.read_bytes()
     other = tmp_path / "other.podnet"
     other.write_bytes(before)
-    collection = read_collection(extra)
 
     def call(path):
-        model = load_model(path)
-        todo = teaching.plan(collection, model, 0.15, include_known=False)
         given = {"epochs": 3, "finetune_epochs": 2, "batch_size": 8}
-        choice = choose(Collection(todo.training), given, model.settings, on_gpu=False)
-        return teaching.teach(path, model, todo, choice, "cpu", workers=0)
+        return teaching.teach(path, teaching.prepare(path, extra, given, False, "cpu"), "cpu", workers=0)
 
     epochs = 0
     for record in call(own):
@@ -145,14 +141,11 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
 
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
     photos_of(tmp_path / "more", "grey", first=70)
-    stale = load_model(own)
-    stale.history = stale.history[:1]
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
-    collection = read_collection(tmp_path / "more")
-    todo = teaching.plan(collection, stale, 0.15, include_known=False)
-    choice = choose(Collection(todo.training), {"epochs": 1}, stale.settings, on_gpu=False)
+    lesson = teaching.prepare(own, tmp_path / "more", {"epochs": 1}, False, "cpu")
+    lesson.model.history = lesson.model.history[:1]
     with pytest.raises(PodnetError, match="was changed by another process"):
-        next(teaching.teach(own, stale, todo, choice, "cpu", 0))
+        next(teaching.teach(own, lesson, "cpu", 0))
 
 
 def test_predictions_in_every_format(learned, tmp_path, capsys):

@@ -71,3 +71,14 @@ def require_room(backbone: str, channels: int, tensors: Mapping[str, Tensor]) ->
         needed = sum(parameter.numel() for parameter in TimmBackbone(backbone, channels).parameters())
     if needed > sum(tensor.numel() for tensor in tensors.values()):
         raise ValueError(f"its weights are not those of {backbone}")
+
+
+def choose_device(name: str) -> str:
+    """The device of that name, "auto" being a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device is {name!r}, which this machine cannot use; --device cpu always works.") from error
+    return name

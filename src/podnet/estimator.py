@@ -16,11 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from podnet.building import require_known, require_room, start_from
+from podnet.building import choose_device, require_known, require_room, start_from
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
-from podnet.experiment import choose_device
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured

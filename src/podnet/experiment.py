@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from podnet.building import choose_device
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
@@ -121,17 +122,6 @@ class Experiment:
             )
 
 
-def choose_device(name: str) -> str:
-    """The device of that name, "auto" being a GPU where there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device is {name!r}, which this machine cannot use; --device cpu always works.") from error
-    return name
-
-
 @dataclass(frozen=True)
 class TaskStarted:
     """A task begins, or goes on after a resume."""
@@ -181,30 +171,35 @@ def run(
                 f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
                 "replace it (--overwrite) or choose another --output."
             )
-        if existing == "resume" and record.config_file.exists():
-            first, notices = _restore(record, learner)
-            yield from notices
-        else:
-            record.clear()
-            record.write_config(experiment.options())
-            if first_task is not None:
-                yield from _begin_as(record, first_task, len(tasks))
-            first, _ = _restore(record, learner)
-        if first < len(tasks):
-            record.write_environment(describe_environment())
-            file = experiment.method.source.rpartition(":")[0]
-            if file and not record.keeps_method(Path(file)):
-                yield Notice(f"{file} was changed since this run began; what it was then is in {record.folder}.")
-        for index in range(first, len(tasks)):
-            task = tasks[index]
-            yield TaskStarted(index, len(tasks), task.old, task.class_names)
-            yield from _learn(record, learner, task, experiment.checkpoint_seconds)
-            result = _evaluate(record, learner, task, tasks.sizes)
-            append_line(record.results_file, result)
-            _checkpoint(record, learner, index)
-            yield TaskDone(result)
+        with record.noting_failure():
+            if existing == "resume" and record.config_file.exists():
+                first, notices = _restore(record, learner)
+                yield from notices
+            else:
+                record.clear()
+                record.write_config(experiment.options())
+                if first_task is not None:
+                    yield from _begin_as(record, first_task, len(tasks))
+                first, _ = _restore(record, learner)
+            yield from _run(experiment, record, learner, tasks, first)
         if text := _left_out(dataset):
             yield Notice(text)
+
+
+def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int) -> Iterator[Record]:
+    if first < len(tasks):
+        record.write_environment(describe_environment())
+        file = experiment.method.source.rpartition(":")[0]
+        if file and not record.keeps_method(Path(file)):
+            yield Notice(f"{file} was changed since this run began; what it was then is in {record.folder}.")
+    for index in range(first, len(tasks)):
+        task = tasks[index]
+        yield TaskStarted(index, len(tasks), task.old, task.class_names)
+        yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds)
+        result = _evaluate(record, learner, task, tasks.sizes)
+        append_line(record.results_file, result)
+        _checkpoint(record, learner, index)
+        yield TaskDone(result)
 
 
 def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
@@ -227,12 +222,12 @@ def _left_out(dataset: Dataset) -> str:
     return f"left out, because they cannot be read: {count}: {shown}{more}" if names else ""
 
 
-def _learn(record: Run, learner: Learner, task: Task, checkpoint_seconds: float) -> Iterator[Record]:
+def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float) -> Iterator[Record]:
     saved = time.monotonic()
     for event in learner.learn(task):
         if isinstance(event, Epoch):
             assert learner.progress is not None
-            line = {"task": task.index, "stage": learner.progress.phase, **asdict(event)}
+            line = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase, **asdict(event)}
             append_line(record.epochs_file, line)
             if time.monotonic() - saved >= checkpoint_seconds:
                 _checkpoint(record, learner, task.index)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,27 @@ def _umask() -> int:
 def locked(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock file; where another process holds it, the error says `busy`."""
     with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(busy) from error
+        for wait in (0.02, 0.1, None):  # one that only looks (`is_locked`) holds it for an instant
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if wait is None:
+                    raise BusyError(busy) from error
+                time.sleep(wait)
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
@@ -89,7 +106,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The JSON lines of a file; a last line cut short by a crash is left out."""
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")[:-1]
+    return _parsed(path.read_bytes().split(b"\n")[:-1], path)
+
+
+def _parsed(lines: list[bytes], path: Path) -> list[dict[str, Any]]:
     try:
         records = [json.loads(line) for line in lines]
     except ValueError as error:
@@ -97,6 +117,34 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(record, dict) and "task" in record for record in records):
         raise PodnetError(f"{path} is damaged: a line names no task.")
     return records
+
+
+class GrowingLines:
+    """The records of a JSON-lines file, of which only what was added is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        self.generation = 0  # how often it was read from the start: counts from before mean nothing after
+        self._file = 0  # its inode
+        self._read = 0  # bytes
+
+    def update(self) -> list[dict[str, Any]]:
+        """All records; a line that is being written is left for later."""
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._file or status.st_size < self._read:
+                    self._file, self._read, self.records = status.st_ino, 0, []
+                    self.generation += 1
+                file.seek(self._read)
+                added = file.read()
+        except FileNotFoundError:
+            added, self._read, self.records = b"", 0, []
+        whole = added[: added.rfind(b"\n") + 1]
+        self.records = [*self.records, *_parsed(whole.split(b"\n")[:-1], self.path)]
+        self._read += len(whole)
+        return self.records
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:

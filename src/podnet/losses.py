@@ -102,14 +102,15 @@ def gradcam(old_map: Tensor, old_scores: Tensor, new_map: Tensor, new_scores: Te
     `scores` (B,) is the score of one class an image, the same class for both networks; it must depend on its `map`
     (B, C, H, W), because the attention weighs each channel by the score's mean gradient there.
     """
-    old, new = (_attention(maps, scores) for maps, scores in ((old_map, old_scores), (new_map, new_scores)))
+    old, new = (attention(maps, scores).flatten(1) for maps, scores in ((old_map, old_scores), (new_map, new_scores)))
     return (F.normalize(old.detach()) - F.normalize(new)).abs().sum(1).mean()
 
 
-def _attention(maps: Tensor, scores: Tensor) -> Tensor:
+def attention(maps: Tensor, scores: Tensor) -> Tensor:
+    """Grad-CAM: where on its map (B, C, H, W) the score (B,) of an image comes from, (B, H, W), 0 and more."""
     (gradient,) = torch.autograd.grad(scores.sum(), maps, create_graph=True)
     weights = gradient.mean((2, 3), keepdim=True)  # (B, C, 1, 1)
-    return (weights * maps).sum(1).relu().flatten(1)  # (B, H * W)
+    return (weights * maps).sum(1).relu()
 
 
 def perceptual_style(old_maps: Sequence[Tensor], new_maps: Sequence[Tensor]) -> Tensor:

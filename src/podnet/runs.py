@@ -5,6 +5,8 @@
     method.py           the user's own method, as it was when the run began
     results.jsonl       one object a task
     epochs.jsonl        one object an epoch: losses, learning rate, seconds
+    failure.json        what ended a run that failed; gone when it goes on
+    tensorboard/        event files, where they were asked for
     predictions/        of the test images after each task, for confusion matrices
     checkpoints/        the newest states of the learner
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
@@ -15,15 +17,17 @@ JSON-lines files only grow: a line is there whole or, after a crash, ignored and
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from podnet.errors import ConfigError, PodnetError
-from podnet.files import UNFINISHED, locked, read_lines, write_atomically
+from podnet.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
 
 FILES = (
     "config.yaml",  # first to come, and first to go when a run is cleared
@@ -31,12 +35,14 @@ FILES = (
     "method.py",
     "results.jsonl",
     "epochs.jsonl",
+    "failure.json",
     "report.html",
     "curve.png",
     "curve.svg",
     "confusion.png",
 )
 CHANGEABLE = ("data_path", "device", "threads", "workers", "unreadable", "checkpoint_seconds")  # decide no number
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, where it was built: ten times faster
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
 
@@ -78,6 +84,10 @@ class Run:
     def predictions(self) -> Path:
         return self.folder / "predictions"
 
+    @property
+    def events(self) -> Path:
+        return self.folder / "tensorboard"
+
     def exists(self) -> bool:
         """Whether anything of a run is here, its configuration or what it made."""
         return any((self.folder / name).exists() for name in FILES)
@@ -87,7 +97,7 @@ class Run:
         if not self.config_file.exists():
             raise ConfigError(f"{self.folder} holds no run to resume: there is no {self.config_file.name} in it.")
         try:
-            loaded = yaml.safe_load(self.config_file.read_text())
+            loaded = yaml.load(self.config_file.read_bytes(), Loader=SAFE_LOADER)
         except (yaml.YAMLError, UnicodeDecodeError):
             loaded = None
         if not isinstance(loaded, dict):
@@ -118,6 +128,42 @@ class Run:
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)
 
+    @property
+    def failure_file(self) -> Path:
+        return self.folder / "failure.json"
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Leave a note of an error that ends the run, for those who look at its folder later."""
+        self.failure_file.unlink(missing_ok=True)
+        try:
+            yield
+        except Exception as error:
+            message = str(error) if isinstance(error, PodnetError) else f"{type(error).__name__}: {error}"
+            note = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "message": message}
+            with suppress(PodnetError):  # a full disk may be what ended it
+                write_atomically(self.failure_file, json.dumps(note) + "\n")
+            raise
+
+    def failure(self) -> str | None:
+        """What ended the run, if an error did."""
+        try:
+            return str(json.loads(self.failure_file.read_bytes())["message"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def is_being_written(self) -> bool:
+        """Whether a process is at work on it."""
+        return is_locked(self.folder / ".lock")
+
+    def environments(self) -> list[dict[str, Any]]:
+        """One entry for each time it was started or resumed; none where they cannot be read."""
+        try:
+            recorded = json.loads((self.folder / "environment.json").read_bytes())
+        except (OSError, ValueError):
+            return []
+        return [entry for entry in recorded if isinstance(entry, dict)] if isinstance(recorded, list) else []
+
     def checkpoint_files(self) -> list[Path]:
         """Newest first."""
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
@@ -139,6 +185,7 @@ class Run:
             for path in folder.glob("*.safetensors"):
                 path.unlink()
             folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.events, ignore_errors=True)
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:

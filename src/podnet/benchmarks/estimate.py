@@ -9,8 +9,8 @@ from functools import cache
 import torch
 
 from podnet.benchmarks.plan import Planned
+from podnet.building import choose_device
 from podnet.data import SOURCES, Transform
-from podnet.experiment import choose_device
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import Method, Replay

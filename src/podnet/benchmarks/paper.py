@@ -47,3 +47,19 @@ def by_inference(rows: Iterable[tuple[str, Iterable[float]]]) -> Numbers:
         for row, values in rows
         for inference, value in zip(("NME", "CNN"), values, strict=True)
     }
+
+
+ROWS = {"icarl": "iCaRL", "bic": "BiC", "ucir": "UCIR", "podnet": "PODNet"}
+CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
+
+
+def published(config: Mapping[str, Any]) -> dict[str, Number]:
+    """The average incremental accuracies that tables 1 and 2 print of a run's method and protocol, by their rows."""
+    dataset, method = str(config.get("dataset")), ROWS.get(str(config.get("method")), "")
+    classes = CLASSES.get(dataset, 0)
+    protocol = (config.get("classes") or classes, config.get("base"), config.get("memory_per_class"))
+    if not method or not classes or protocol != (classes, classes // 2, 20) or config.get("images_per_class"):
+        return {}
+    column = f"{classes // 2 // int(config['increment'])} steps"
+    found = with_std(dataset).items()
+    return {row: number for (row, steps), number in found if row.partition(" ")[0] == method and steps == column}

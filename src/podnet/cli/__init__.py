@@ -62,6 +62,10 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.bench import bench_command
 
         return bench_command(known)
+    if known.command == "studio":
+        from podnet.cli.studio import studio_command
+
+        return studio_command(known)
     if known.command in ("report", "compare"):
         from podnet.report.commands import compare_command, report_command
 

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from podnet.building import choose_device
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
-from podnet.data.collection import Collection, read_collection
+from podnet.data.collection import Collection
 from podnet.display import bar, epoch_line
 from podnet.errors import PodnetError, printable
-from podnet.experiment import choose_device
 from podnet.model.forget import forget
-from podnet.model.model import Model, load_model
-from podnet.model.predict import best_inference
-from podnet.model.settings import Choice, Settings, Training, choose
-from podnet.model.teach import Learned, Plan, Record, Resumed, plan, teach
+from podnet.model.measure import best_inference, then_and_now
+from podnet.model.model import load_model
+from podnet.model.settings import Settings, Training
+from podnet.model.teach import Learned, Lesson, Record, Resumed, prepare, teach
 from podnet.processes import keep_freed_memory
 from podnet.training import Epoch, Iteration
 
@@ -33,20 +33,16 @@ SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgo
 def learn_command(known: argparse.Namespace) -> int:
     console = Console()
     path, device = Path(known.model).expanduser(), choose_device(known.device)
-    model = load_model(path, device) if path.exists() else None
-    collection = read_collection(Path(known.photos))
     given = {name: getattr(known, name) for name in OPTIONS if getattr(known, name) is not None}
-    todo = plan(collection, model, given.get("held_out", Training.held_out), known.include_known)
-    used = Collection(todo.training)
-    choice = choose(used, given, model.settings if model else None, on_gpu=device.startswith("cuda"))
-    _preview(console, path, model, collection, todo, choice)
+    lesson = prepare(path, Path(known.photos), given, known.include_known, device)
+    _preview(console, path, lesson)
     if known.dry_run:
         return 0
     if not path.parent.is_dir():
         raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
     keep_freed_memory()
     workers = decoding_workers(known.workers)
-    records = teach(path, model, todo, choice, device, workers, exemplars=not known.no_exemplars)
+    records = teach(path, lesson, device, workers, exemplars=not known.no_exemplars)
     _report(console, _follow(records, console))
     if known.no_exemplars:
         say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
@@ -63,7 +59,7 @@ def info_command(known: argparse.Namespace) -> int:
         kept[label] += 1
     table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
     for record, count in zip(model.classes, kept, strict=True):
-        then, now = _then_and_now(model, record.name)
+        then, now = then_and_now(model.history, record.name)
         table.add_row(Text(record.name), record.learned, str(record.photos), str(count), percent(then), percent(now))
     console.print(table)
     history = plain_table("call", "date", "new classes", "photos", "accuracy CNN", "NME", "seconds")
@@ -110,9 +106,8 @@ def forget_command(known: argparse.Namespace) -> int:
     return 0
 
 
-def _preview(
-    console: Console, path: Path, model: Model | None, collection: Collection, todo: Plan, choice: Choice
-) -> None:
+def _preview(console: Console, path: Path, lesson: Lesson) -> None:
+    model, collection, todo, choice = lesson.model, lesson.collection, lesson.todo, lesson.choice
     what = f"{len(todo.new)} new classes" + (f", {len(todo.refreshed)} refreshed" if todo.refreshed else "")
     state = f"knows {len(model.classes)} classes" if model else "new model"
     say(console, f"{printable(path)}: {state}; learning {what}")
@@ -184,14 +179,6 @@ def _losses(entry: dict[str, Any], before: dict[str, Any]) -> list[str]:
     drops = {name: value - now[name] for name, value in then.items() if value is not None and now.get(name) is not None}
     worst = sorted((name for name, drop in drops.items() if drop > SURE_OF_LOSS), key=lambda name: -drops[name])
     return [f"{name}: {then[name]:.1f} to {now[name]:.1f}" for name in worst]
-
-
-def _then_and_now(model: Model, name: str) -> tuple[float | None, float | None]:
-    """Accuracy of a class when it was new and after the last call, by the better inference of now."""
-    best = best_inference(model.history[-1])
-    values = [entry["per_class"].get(best, {}).get(name) for entry in model.history]
-    known = [value for value in values if value is not None]
-    return (known[0], known[-1]) if known else (None, None)
 
 
 def _size(path: Path) -> str:

@@ -30,7 +30,7 @@ examples:
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data"""
 
 # Options that are about this call and not about the experiment; all others make up the configuration.
-CALL_OPTIONS = ("command", "output", "overwrite", "resume", "config", "print_config")
+CALL_OPTIONS = ("command", "output", "overwrite", "resume", "config", "tensorboard", "print_config")
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,6 +53,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     report.add_argument("--output", metavar="FOLDER", default="report", help="where to write (default: report)")
     compare = commands.add_parser("compare", help="print runs side by side", allow_abbrev=False)
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    _add_studio(commands)
     methods = commands.add_parser("methods", help="list the methods, or the options of one", allow_abbrev=False)
     methods.add_argument("name", nargs="?", help="a method")
     bench = commands.add_parser("bench", help="measure how fast it is on this machine", allow_abbrev=False)
@@ -103,7 +104,23 @@ def _add_run(commands: Any) -> None:
     add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
     add("--overwrite", action="store_true", help="replace the run in that folder")
     add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
+    add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
     add("--print-config", action="store_true", help="print the resolved configuration as YAML and stop")
+
+
+def _add_studio(commands: Any) -> None:
+    studio = commands.add_parser(
+        "studio",
+        help="a page to watch runs, compare them, and teach a model by hand",
+        description="Serve a page to watch runs, compare them, look into a model and teach it by hand.",
+        allow_abbrev=False,
+    )
+    add = studio.add_argument
+    add("folder", nargs="?", default="runs", metavar="FOLDER", help="where the runs are (default: runs)")
+    add("--model", metavar="MODEL", help="a model file to look at, try and teach; made where there is none")
+    add("--host", default="127.0.0.1", help="address to listen on (default: only this machine); others need a token")
+    add("--port", metavar="N", type=int, help="(default: 8137, or the next that is free)")
+    add("--no-browser", action="store_true", help="only print the address")
 
 
 def _add_reproduce(commands: Any) -> None:

@@ -15,16 +15,16 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from podnet.building import choose_device
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import files_below, read_collection
 from podnet.data.decode import decode
 from podnet.data.photos import Photos
 from podnet.errors import DataError, PodnetError, printable
-from podnet.experiment import choose_device
-from podnet.model.measure import measure
+from podnet.model.measure import best_inference, measure
 from podnet.model.model import load_model
-from podnet.model.predict import TOGETHER, Failure, Prediction, best_inference, predict
+from podnet.model.predict import TOGETHER, Failure, Prediction, predict
 from podnet.report.plots import confusion, confusion_shares, write_figure
 
 NamedSource = tuple[str, Path | bytes]

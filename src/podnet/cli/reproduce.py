@@ -20,10 +20,10 @@ from podnet.benchmarks.plan import Planned, narrowed, plan
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
+from podnet.building import choose_device
 from podnet.data import SOURCES, Dataset
 from podnet.display import bar
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import choose_device
 from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of

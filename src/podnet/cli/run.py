@@ -19,6 +19,7 @@ from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
 from podnet.runs import CHANGEABLE, Run, folder_name
+from podnet.tensorboard import logged
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser) -> int:
@@ -37,7 +38,8 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser) -> 
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
-    show(run(experiment, record, existing), console)
+    records = run(experiment, record, existing)
+    show(logged(records, record) if known.tensorboard else records, console)
     results = record.results()
     console.print(results_table(results, title))
     for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):

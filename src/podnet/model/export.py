@@ -26,9 +26,8 @@ from podnet.data.decode import shorter_side
 from podnet.data.images import feed
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.measure import UNMEASURED, confidences
+from podnet.model.measure import UNMEASURED, best_inference, confidences
 from podnet.model.model import Model
-from podnet.model.predict import best_inference
 from podnet.network import frozen_copy
 
 Format = Literal["onnx", "torch"]

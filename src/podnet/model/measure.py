@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,3 +55,17 @@ def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
             losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
             found[inference] = TEMPERATURES[losses.index(min(losses))]
     return found
+
+
+def best_inference(entry: Mapping[str, Any]) -> str:
+    """The one that did better on the photos held out, by an entry of the history."""
+    accuracy = entry["accuracy"]
+    return max(accuracy, key=lambda inference: float(accuracy[inference])) if accuracy else "cnn"
+
+
+def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
+    """Accuracy of a class when it was new and after the last call, by the better inference of now."""
+    best = best_inference(history[-1])
+    values = [entry["per_class"].get(best, {}).get(name) for entry in history]
+    known = [value for value in values if value is not None]
+    return (known[0], known[-1]) if known else (None, None)

@@ -109,13 +109,20 @@ def checkpoint_file(path: Path) -> Path:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Only one process at a time may change a model."""
+    """Only one process at a time may change a model; what was kept to undo an earlier change is of no use then."""
     lock = path.with_name(f".{path.name}.lock")
     with locked(lock, f"another process is changing {printable(path)}; wait for it."):
         try:
             yield
+            for kept in kept_before(path):
+                kept.unlink(missing_ok=True)
         finally:
             lock.unlink(missing_ok=True)
+
+
+def kept_before(path: Path) -> list[Path]:
+    """Earlier states of the file that were kept to undo a change (`podnet.model.undo`)."""
+    return [file for file in path.parent.iterdir() if file.name.startswith(f".{path.name}.before-")]
 
 
 def load_model(path: Path, device: str = "cpu") -> Model:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from podnet.data.photos import Photos
 from podnet.errors import DataError
@@ -29,12 +28,6 @@ class Failure:
 
     file: str
     why: str
-
-
-def best_inference(entry: Mapping[str, Any]) -> str:
-    """The one that did better on the photos held out, by an entry of the history."""
-    accuracy = entry["accuracy"]
-    return max(accuracy, key=lambda inference: float(accuracy[inference])) if accuracy else "cnn"
 
 
 def predict(

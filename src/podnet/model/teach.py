@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from podnet.building import start_from
-from podnet.data.collection import Collection, Photo, refuse_lookalikes
+from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
 from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
 from podnet.model.measure import Measured, fit_temperatures, measure
 from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, load_model
-from podnet.model.settings import Choice, make_learner
+from podnet.model.settings import Choice, Training, choose, make_learner
 from podnet.randomness import generator
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task
@@ -69,6 +69,26 @@ class Learned:
 Record = Iteration | Epoch | Resumed | Learned
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """All that one call of learn is about."""
+
+    model: Model | None  # as it is before
+    collection: Collection
+    todo: Plan
+    choice: Choice
+
+
+def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: bool, device: str) -> Lesson:
+    """Look at the model and the photos and decide what is learned, and how; `given` settings go first."""
+    model = load_model(path, device) if path.exists() else None
+    collection = read_collection(photos)
+    todo = plan(collection, model, given.get("held_out", Training.held_out), include_known)
+    known = model.settings if model else None
+    choice = choose(Collection(todo.training), given, known, on_gpu=device.startswith("cuda"))
+    return Lesson(model, collection, todo, choice)
+
+
 def plan(collection: Collection, model: Model | None, share: float, include_known: bool) -> Plan:
     """Which classes are new, and which photos are held out; asked again it says the same."""
     if not 0 <= share <= 0.5:
@@ -108,22 +128,14 @@ def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Phot
     return [photos[i] for i in sorted(order[count:])], [photos[i] for i in sorted(order[:count])]
 
 
-def teach(
-    path: Path,
-    model: Model | None,
-    todo: Plan,
-    choice: Choice,
-    device: str,
-    workers: int,
-    exemplars: bool = True,
-) -> Iterator[Record]:
+def teach(path: Path, lesson: Lesson, device: str, workers: int, exemplars: bool = True) -> Iterator[Record]:
     """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
     with changing(path):
         now = load_model(path) if path.exists() else None
-        if (now and now.history) != (model and model.history):
+        if (now and now.history) != (lesson.model and lesson.model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
-        taught = _with_training(model, choice, device)
-        yield from _teach(path, taught, todo, choice, workers)
+        taught = _with_training(lesson.model, lesson.choice, device)
+        yield from _teach(path, taught, lesson.todo, lesson.choice, workers)
         taught.save(path, exemplars)
         checkpoint_file(path).unlink(missing_ok=True)
 

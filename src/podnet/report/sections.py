@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from io import BytesIO
 
@@ -57,11 +56,9 @@ def configuration(run: Run) -> Html:
 
 def environment(run: Run) -> Html:
     """Commit, command, machine and versions: a table for each time the run was started or resumed."""
-    try:
-        recorded = json.loads((run.folder / "environment.json").read_text())
-    except (OSError, ValueError):
+    entries = run.environments()
+    if not entries:
         return Html("<p>The environment of this run was not recorded.</p>")
-    entries = recorded if isinstance(recorded, list) else [recorded]
     return Html("".join(table(Html(""), [[k, _words(v)] for k, v in entry.items()], kind="words") for entry in entries))
 
 

@@ -1,0 +1,19 @@
+"""`podnet studio`: the page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from podnet.errors import MissingPackageError
+
+
+def studio_command(known: argparse.Namespace) -> int:
+    try:
+        from podnet.studio.server import serve
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the page needs packages that are not installed ({error.name}): pip install 'podnet[studio]'."
+        ) from error
+    model = Path(known.model).expanduser() if known.model else None
+    return serve(Path(known.folder).expanduser(), model, known.host, known.port, browser=not known.no_browser)

@@ -1,0 +1,62 @@
+"""One photo, looked at closely: what both inferences say, and where the network looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from podnet.data.decode import centre_box, decode, measure, reason
+from podnet.data.images import to_device
+from podnet.errors import DataError
+from podnet.losses import attention
+from podnet.model.measure import UNMEASURED, confidences
+from podnet.model.model import Model
+
+
+@dataclass(frozen=True)
+class Look:
+    """The most likely classes by each inference, and how much each part of what the network saw spoke for `label`."""
+
+    ranked: dict[str, list[tuple[str, float]]]  # inference -> class and confidence, the likeliest first
+    label: int
+    heat: Tensor | None  # (H, W) from 0 to 1; None where the answer does not come from a map
+    seen: tuple[float, float, float, float]  # left, top, right, bottom of what it saw, as shares of the upright photo
+
+
+def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> Look:
+    """Look at one encoded photo; the heat map is that of the answer, or of another class."""
+    size = model.settings.image_size
+    try:
+        width, height = measure(photo)
+        pixels = torch.from_numpy(decode(photo, size).copy()).permute(2, 0, 1)[None]
+    except Exception as error:  # damaged files make Pillow raise almost anything
+        raise DataError(f"the photo cannot be read: {reason(error)}.") from error
+    scores = model.learner.predict(pixels)
+    ranked = {}
+    for inference, table in (("cnn", scores.cnn), ("nme", scores.nme)):
+        if table is not None:
+            chances = confidences(table, model.temperatures.get(inference, UNMEASURED[inference]))[0]
+            best = chances.topk(min(top, len(model.names)))
+            ranked[inference] = [
+                (model.names[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            ]
+    label = int(scores.cnn[0].argmax()) if label is None else label
+    left, upper, right, lower = centre_box(width, height, size)
+    return Look(
+        ranked, label, _heat(model, pixels, label), (left / width, upper / height, right / width, lower / height)
+    )
+
+
+def _heat(model: Model, pixels: Tensor, label: int) -> Tensor | None:
+    learner = model.learner
+    inputs = learner.transform.normalise(to_device(pixels, learner.device))
+    learner.network.eval()
+    with torch.enable_grad():
+        outputs = learner.network(inputs.requires_grad_())
+        try:
+            heat = attention(outputs.maps[-1], outputs.logits[:, label])[0].detach().cpu()
+        except RuntimeError:  # some networks of timm hand out maps that the answer does not come from
+            return None
+    return heat / heat.max().clamp_min(1e-12)

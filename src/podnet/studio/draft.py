@@ -1,0 +1,115 @@
+"""Photos that were dropped on the page and wait to be taught: checked when they come, kept in a temporary folder."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podnet.data.collection import class_name, refuse_lookalikes
+from podnet.data.decode import decode, measure, reason
+from podnet.errors import DataError
+from podnet.files import write_atomically
+
+MOST_PHOTOS = 5000
+MOST_BYTES = 4_000_000_000
+THUMBNAIL = 96
+
+
+@dataclass(frozen=True)
+class DraftPhoto:
+    """A readable photo and the class it is meant to show."""
+
+    id: str  # of its content
+    label: str
+    file: Path
+    bytes: int
+
+
+class Draft:
+    """The photos of the classes that will be taught next."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="podnet-studio-")
+        self._photos: dict[str, DraftPhoto] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, content: bytes) -> DraftPhoto:
+        """Take a photo of a class; an error says why not."""
+        label = class_name(name.strip())
+        if not label:
+            raise DataError("give the class a name first.")
+        try:
+            measure(content)
+        except Exception as error:  # damaged files make Pillow raise almost anything
+            raise DataError(f"the photo cannot be read: {reason(error)}.") from error
+        key = hashlib.sha256(content).hexdigest()[:32]
+        with self._lock:
+            refuse_lookalikes([label], list(self.counts()))
+            known = self._photos.get(key)
+            if known is not None and known.label != label:
+                raise DataError(f"the same photo is among those of '{known.label}'.")
+            held = sum(photo.bytes for photo in self._photos.values())
+            if len(self._photos) >= MOST_PHOTOS or held + len(content) > MOST_BYTES:
+                raise DataError(
+                    f"at most {MOST_PHOTOS} photos and {MOST_BYTES // 10**9} GB at a time; "
+                    "teach these first, or use podnet learn with a folder."
+                )
+            photo = DraftPhoto(key, label, Path(self._folder.name) / key, len(content))
+            if known is None:
+                write_atomically(photo.file, content)
+            self._photos[key] = photo
+        return photo
+
+    def thumbnail(self, key: str) -> bytes | None:
+        """A small JPEG of a photo."""
+        from PIL import Image
+
+        photo = self._photos.get(key)
+        if photo is None:
+            return None
+        drawn = io.BytesIO()
+        Image.fromarray(decode(photo.file, THUMBNAIL)).save(drawn, "JPEG", quality=85)
+        return drawn.getvalue()
+
+    def remove(self, key: str) -> None:
+        with self._lock:
+            photo = self._photos.pop(key, None)
+            if photo is not None:
+                photo.file.unlink(missing_ok=True)
+
+    def remove_class(self, label: str) -> None:
+        for photo in list(self._photos.values()):
+            if photo.label == label:
+                self.remove(photo.id)
+
+    def clear(self) -> None:
+        for key in list(self._photos):
+            self.remove(key)
+
+    def counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for photo in self._photos.values():
+            counts[photo.label] = counts.get(photo.label, 0) + 1
+        return counts
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each class with the ids of its photos, in the order they came."""
+        photos = list(self._photos.values())
+        return [{"name": label, "photos": [p.id for p in photos if p.label == label]} for label in self.counts()]
+
+    def write_table(self) -> Path:
+        """The photos as `podnet learn` reads them."""
+        rows = io.StringIO(newline="")
+        csv.writer(rows).writerows([("path", "label"), *((p.file.name, p.label) for p in self._photos.values())])
+        table = Path(self._folder.name) / "photos.csv"
+        write_atomically(table, rows.getvalue())
+        return table
+
+    def close(self) -> None:
+        self._folder.cleanup()

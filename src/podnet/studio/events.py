@@ -1,0 +1,112 @@
+"""What the server knows and how it tells: it looks at the files, and pushes what changed to every open page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from podnet.studio.draft import Draft
+from podnet.studio.index import Changes, RunIndex
+from podnet.studio.teaching import Teacher
+
+if TYPE_CHECKING:
+    from podnet.studio.model_view import ModelView
+
+LOOK_SECONDS = 0.5  # between two looks at the files
+ALIVE_SECONDS = 15  # between two signs of life to a page to which there is nothing to tell
+
+
+class Studio:
+    """All the state of the server."""
+
+    def __init__(self, folder: Path, model: Path | None) -> None:
+        self.index = RunIndex(folder)
+        self.model = model
+        self.draft = Draft()
+        self.teacher = Teacher(model, self.draft, self._fire) if model else None
+        self._boot = f"{time.time_ns():x}"  # versions of another server mean nothing here
+        self._news = asyncio.Event()
+        self._view: ModelView | None = None
+
+    def all_runs(self) -> dict[str, Any]:
+        if not self.index.version:
+            self.index.refresh()  # the first page may be faster than the first look
+        changes = self.index.since(0)
+        runs = [asdict(summary) for summary in changes.runs]
+        return {"version": self._id(changes), "folder": str(self.index.folder), "runs": runs, **self._about()}
+
+    def _about(self) -> dict[str, Any]:
+        return {"model": self.model.name if self.model else None, "model_version": self.model_version()}
+
+    def view(self) -> ModelView | None:
+        """The model, if there is one to show; torch is loaded only now."""
+        if self._view is None and self.model is not None:
+            from podnet.studio.model_view import ModelView
+
+            self._view = ModelView(self.model)
+        return self._view
+
+    def model_version(self) -> str:
+        """Changes with the file; nothing where there is none."""
+        try:
+            status = self.model.stat() if self.model else None
+        except OSError:
+            status = None
+        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}" if status else ""
+
+    async def watch(self) -> None:
+        """Look at the files for ever."""
+        version = self.model_version()
+        while True:
+            changed = await asyncio.to_thread(self.index.refresh)
+            if changed or self.model_version() != version:
+                version = self.model_version()
+                self._fire()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def stream(self, since: str) -> AsyncIterator[str]:
+        """Server-sent events for one page, from the version it has."""
+        boot, _, number = since.partition("-")
+        version = int(number) if boot == self._boot and number.isdigit() else 0
+        teaching, model = None, None
+        while True:
+            news = self._news
+            changes = self.index.since(version)
+            if changes.version > version:
+                runs = [asdict(summary) for summary in changes.runs]
+                data = {"runs": runs, "removed": changes.removed, "complete": version == 0}
+                yield _event("runs", data, self._id(changes))
+                version = changes.version
+            if self.teacher and self.teacher.current is not teaching:
+                teaching = self.teacher.current
+                yield _event("teach", asdict(teaching))
+            if self.model_version() != model:
+                model = self.model_version()
+                yield _event("model", self._about())
+            try:
+                await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
+            except TimeoutError:
+                yield ": alive\n\n"
+
+    async def close(self) -> None:
+        if self.teacher:
+            await self.teacher.stop()
+        self.draft.close()
+
+    def _id(self, changes: Changes) -> str:
+        return f"{self._boot}-{changes.version}"
+
+    def _fire(self) -> None:
+        """Wake all who wait, and have a new event for the next time."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _event(name: str, data: Any, key: str = "") -> str:
+    head = f"id: {key}\n" if key else ""
+    return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,170 @@
+"""The runs below a folder, kept up to date at little cost: a file is read again only where it grew."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podnet.files import GrowingLines
+from podnet.runs import Run
+from podnet.studio.summary import Summary, summarise
+
+WALK_SECONDS = 2.0  # between two searches for new runs, and
+WALK_SHARE = 0.1  # at most this share of the time, where the folder is large
+
+
+class WatchedRun(Run):
+    """A run whose files are read once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.reading = threading.RLock()
+        self._results = GrowingLines(self.results_file)
+        self._epochs = GrowingLines(self.epochs_file)
+        self._config: dict[str, Any] | None = None
+
+    def config(self) -> dict[str, Any]:
+        if self._config is None:
+            self._config = super().config()
+        return self._config
+
+    def results(self) -> list[dict[str, Any]]:
+        with self.reading:
+            return self._results.update()
+
+    def epochs(self) -> list[dict[str, Any]]:
+        with self.reading:
+            return self._epochs.update()
+
+    @property
+    def generation(self) -> int:
+        return self._results.generation + self._epochs.generation
+
+    def stamp(self) -> tuple[object, ...]:
+        """Changes whenever the run does."""
+        files = (self.config_file, self.results_file, self.epochs_file, self.failure_file)
+        return *(_stamp(file) for file in files), self.is_being_written()
+
+    def reread_config(self) -> None:
+        self._config = None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class Entry(NamedTuple):
+    """What is known of a run, since which version of the index."""
+
+    run: WatchedRun
+    stamp: tuple[object, ...]
+    summary: Summary
+    version: int
+
+
+class Changes(NamedTuple):
+    """What happened after some version."""
+
+    version: int
+    runs: list[Summary]
+    removed: list[str]
+
+
+class RunIndex:
+    """All runs below a folder, by an id that says nothing about where they are: no request ever names a path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.version = 0
+        self._entries: dict[str, Entry] = {}
+        self._removed: dict[str, int] = {}  # id -> version
+        self._next_walk = 0.0
+        self._lock = threading.Lock()
+
+    def run(self, key: str) -> WatchedRun | None:
+        entry = self._entries.get(key)
+        return entry.run if entry else None
+
+    def summary(self, key: str) -> Summary | None:
+        entry = self._entries.get(key)
+        return entry.summary if entry else None
+
+    def since(self, version: int) -> Changes:
+        """The runs that changed after a version, and those that are gone; all of them after version 0."""
+        runs = [entry.summary for entry in list(self._entries.values()) if entry.version > version]
+        return Changes(self.version, runs, [key for key, gone in self._removed.items() if gone > version])
+
+    def refresh(self) -> bool:
+        """Look at the files once; whether anything changed."""
+        with self._lock:
+            before = self.version
+            if time.monotonic() >= self._next_walk:
+                self._walk()
+            for key, entry in list(self._entries.items()):
+                self._look(key, entry)
+            return self.version > before
+
+    def _walk(self) -> None:
+        began = time.monotonic()
+        found = {_key(folder, self.folder): folder for folder in run_folders(self.folder)}
+        for key in self._entries.keys() - found.keys():
+            self._remove(key)
+        for key in found.keys() - self._entries.keys():
+            self._update(key, WatchedRun(found[key]))
+        took = time.monotonic() - began
+        self._next_walk = time.monotonic() + max(WALK_SECONDS, took / WALK_SHARE)
+
+    def _look(self, key: str, entry: Entry) -> None:
+        if not entry.run.config_file.exists():
+            self._remove(key)
+            return
+        stamp = entry.run.stamp()
+        if stamp != entry.stamp:
+            if stamp[0] != entry.stamp[0]:
+                entry.run.reread_config()
+            self._update(key, entry.run)
+
+    def _update(self, key: str, run: WatchedRun) -> None:
+        stamp = run.stamp()
+        summary = summarise(key, run, str(run.folder.relative_to(self.folder)), running=bool(stamp[-1]))
+        self.version += 1
+        self._removed.pop(key, None)
+        self._entries[key] = Entry(run, stamp, summary, self.version)
+
+    def _remove(self, key: str) -> None:
+        self.version += 1
+        del self._entries[key]
+        self._removed[key] = self.version
+
+
+def run_folders(folder: Path) -> Iterator[Path]:
+    """The folders of runs in a folder, itself included; links are not followed, and nothing is sought inside a run."""
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(here) as listed:
+                entries = list(listed)
+        except OSError:  # gone in the meantime, or not ours to read
+            continue
+        if any(entry.name == "config.yaml" for entry in entries):
+            yield here
+            continue
+        waiting += [
+            Path(entry.path)
+            for entry in entries
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        ]
+
+
+def _key(folder: Path, root: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder.relative_to(root))).hexdigest()[:12]

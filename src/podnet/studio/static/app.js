@@ -1,0 +1,66 @@
+// The frame: which view is shown, light or dark, whether the server is there.
+
+import { redrawAll } from "./charts.js";
+import { h } from "./dom.js";
+import { compareView } from "./compare.js";
+import { modelView } from "./model.js";
+import { runView } from "./run.js";
+import { runsView } from "./runs.js";
+import { begin, store } from "./store.js";
+import { teachView } from "./teach.js";
+import { tryView } from "./try.js";
+
+const VIEWS = { runs: runsView, run: runView, compare: compareView, model: modelView, try: tryView, teach: teachView };
+const TITLES = { runs: "Runs", run: "Run", compare: "Comparison", model: "Model", try: "Try", teach: "Teach" };
+const UNDER = { run: "runs", compare: "runs" };
+const main = document.getElementById("main");
+let leave = null;
+
+function show(first) {
+  const [, name = "runs", ...rest] = location.hash.slice(1).split("/");
+  const view = VIEWS[name] ? name : "runs";
+  leave?.();
+  main.replaceChildren();
+  document.title = `${TITLES[view]} · podnet studio`;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.view === (UNDER[view] ?? view)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  leave = VIEWS[view](main, decodeURIComponent(rest.join("/")));
+  if (!first) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  const button = document.getElementById("theme");
+  button.textContent = theme === "dark" ? "Light" : "Dark";
+  button.setAttribute("aria-label", `Change to ${theme === "dark" ? "light" : "dark"} colours`);
+  redrawAll();
+}
+
+const preferred = matchMedia("(prefers-color-scheme: dark)");
+const chosen = () => localStorage.getItem("podnet-theme");
+setTheme(chosen() ?? (preferred.matches ? "dark" : "light"));
+preferred.addEventListener("change", () => { if (!chosen()) setTheme(preferred.matches ? "dark" : "light"); });
+document.getElementById("theme").addEventListener("click", () => {
+  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("podnet-theme", theme);
+  setTheme(theme);
+});
+
+function showLink(alive) {
+  const link = document.getElementById("link");
+  link.textContent = alive ? "live" : "connection lost, trying again";
+  link.classList.toggle("lost", !alive);
+}
+
+try {
+  await begin(showLink);
+  document.getElementById("folder").textContent = `· runs below ${store.folder}${store.model ? ` · model ${store.model}` : ""}`;
+  show(true);
+  window.addEventListener("hashchange", () => show(false));
+  performance.mark("first-view");
+  document.documentElement.dataset.ready = "yes";
+} catch (error) {
+  main.replaceChildren(h("p", { class: "notice bad", role: "alert" }, error.message));
+}

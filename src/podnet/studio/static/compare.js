@@ -1,0 +1,73 @@
+// Several runs over each other, with the paper's averages where it prints some.
+
+import { accuracyAxes, Chart, legendBelow, plain } from "./charts.js";
+import { h, number, request, titledTable } from "./dom.js";
+import { listen, store } from "./store.js";
+
+const band = (colour) => `${colour}26`;
+
+function traces({ curves, paper }) {
+  const drawn = [];
+  for (const curve of curves) {
+    const line = { color: curve.colour, dash: curve.dashed ? "dash" : "solid", width: 2 };
+    if (curve.std) {
+      const up = curve.mean.map((mean, i) => mean + curve.std[i]);
+      const down = curve.mean.map((mean, i) => mean - curve.std[i]);
+      drawn.push({ x: [...curve.seen, ...curve.seen.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", fillcolor: band(curve.colour), line: { width: 0 }, hoverinfo: "skip", showlegend: false, mode: "lines" });
+    }
+    drawn.push({ x: curve.seen, y: curve.mean, name: plain(curve.label), line, mode: curve.seen.length > 20 ? "lines" : "lines+markers", hovertemplate: "%{x} classes: %{y:.2f} %<extra></extra>" });
+  }
+  const all = curves.flatMap((curve) => curve.seen);
+  const ends = [Math.min(...all), Math.max(...all)];
+  for (const { label, mean, std } of paper) {
+    const words = `${mean.toFixed(2)}${std === null ? "" : ` ± ${std.toFixed(2)}`}`;
+    drawn.push({ x: ends, y: [mean, mean], mode: "lines", name: plain(`paper's average, ${label}: ${words}`), line: { color: "#8a94a3", dash: "dot", width: 1.5 }, hoverinfo: "name" });
+  }
+  return drawn;
+}
+
+function curveTable(curves) {
+  const seen = [...new Set(curves.flatMap((curve) => curve.seen))].sort((a, b) => a - b);
+  return { columns: ["classes", ...curves.map((curve) => curve.label)],
+    rows: seen.map((x) => [x, ...curves.map((curve) => curve.mean[curve.seen.indexOf(x)] ?? null)]) };
+}
+
+const cell = ({ mean, std }) => (mean === null ? "—" : number(mean) + (std === null ? "" : ` ± ${number(std)}`));
+
+export function compareView(container, ids) {
+  const keys = [...new Set(ids.split(",").filter(Boolean))];
+  const chart = new Chart("Accuracy on all classes seen", { height: 480, note: "Dashed: CNN, solid: NME; a band is ± one sample standard deviation over runs that differ only by class order and seed. Dotted: the average incremental accuracy that the paper prints for this protocol." });
+  const tables = h("div");
+  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  container.append(h("h1", {}, `Comparison of ${keys.length} run${keys.length > 1 ? "s" : ""}`),
+    h("p", {}, h("a", { href: "#/runs" }, "← all runs")), trouble, chart.element, tables);
+
+  const draw = async () => {
+    let compared;
+    try {
+      compared = await request(`/api/compare?${keys.map((key) => `run=${key}`).join("&")}`);
+      trouble.hidden = true;
+    } catch (error) {
+      trouble.textContent = error.message;
+      trouble.hidden = false;
+      return;
+    }
+    const { curves, columns, rows, notes, options, names, left_out: left } = compared;
+    const ranked = curves.map((curve) => curve.label).join("; ");
+    const drawn = traces(compared);
+    chart.show(drawn, { ...accuracyAxes(), ...legendBelow(chart, 340, drawn.filter((trace) => trace.showlegend !== false).length) }, curveTable(curves), ranked);
+    tables.replaceChildren(
+      titledTable("Averages", { columns: ["method", ...columns], rows: rows.map((row) => [row.label, ...row.values.map(cell)]) }),
+      ...[...notes, ...left.map((name) => `${name} has no finished task and is left out.`)].map((note) => h("p", { class: "soft small-text" }, note)),
+      Object.keys(options).length ? titledTable("Settings that differ", { columns: ["option", ...names], rows: Object.entries(options).map(([option, values]) => [option, ...values]) }) : "");
+  };
+
+  let waiting = null;
+  draw();
+  const stop = listen((news) => {
+    if (news.runs && keys.some((key) => news.runs.has(key)) && !waiting) {
+      waiting = setTimeout(() => { waiting = null; draw(); }, 800);
+    }
+  });
+  return () => { stop(); clearTimeout(waiting); };
+}

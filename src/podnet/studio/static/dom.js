@@ -1,0 +1,114 @@
+// Small tools: elements from plain values, numbers as text, requests. Text is always text: nothing here parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else element.setAttribute(name, value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child !== null && child !== undefined && child !== false) element.append(child);
+  }
+  return element;
+}
+
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+export const number = (value, digits = 2) => (value === null || value === undefined ? "—" : value.toFixed(digits));
+export const percent = (share) => `${(100 * share).toFixed(share >= 0.0995 ? 0 : 1)} %`;
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${(seconds / 86400).toFixed(1)} days`;
+}
+
+export const ago = (then) => (then ? `${duration(Math.max(0, Date.now() / 1000 - then))} ago` : "");
+
+export function announce(text) {
+  document.getElementById("live").textContent = text;
+}
+
+export class Refusal extends Error {}
+
+export async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Refusal("The server does not answer; is podnet studio still running?");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const detail = typeof answer.detail === "string" ? answer.detail : `the server answered ${response.status}`;
+    throw new Refusal(detail);
+  }
+  return answer;
+}
+
+export const post = (path, body) =>
+  request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body ?? {}) });
+
+export const sendPhoto = (path, file) =>
+  request(path, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+
+export function download(name, href) {
+  const link = h("a", { href, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
+// A spreadsheet would run a cell that begins like a formula; a quote before it makes it text.
+function csvCell(value) {
+  const text = value === null || value === undefined ? "" : String(value);
+  const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+export const csv = ({ columns, rows }) => [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\n") + "\n";
+
+export const fileName = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "podnet";
+
+export function saveCsv(title, table) {
+  const address = URL.createObjectURL(new Blob([csv(table)], { type: "text/csv" }));
+  download(`${fileName(title)}.csv`, address);
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+const isWord = (value) => typeof value === "string" && !/^[\d—-]/.test(value);
+
+// A table of numbers: the first column says what a row is. `shown` formats a value for the eye.
+export function tableOf({ columns, rows }, shown = (value) => (typeof value === "number" ? String(Math.round(value * 100) / 100) : value ?? "—")) {
+  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { scope: "col", class: rows.length && isWord(rows[0][i]) && "word" }, name)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) =>
+        i === 0 ? h("th", { scope: "row" }, shown(value)) : h("td", { class: isWord(value) && "word" }, shown(value))))))));
+}
+
+export function titledTable(title, table, shown) {
+  return h("section", { class: "card" },
+    h("div", { class: "bar" }, h("h3", {}, title),
+      h("button", { type: "button", class: "small", onclick: () => saveCsv(title, table), "aria-label": `${title}: save as CSV` }, "CSV")),
+    tableOf(table, shown));
+}
+
+// Ask before something that cannot simply be done again.
+export function confirmed(question, yes) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { "aria-label": question },
+      h("p", {}, question),
+      h("form", { method: "dialog", class: "row" },
+        h("button", { value: "no" }, "Cancel"), h("button", { value: "yes", class: "danger" }, yes)));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

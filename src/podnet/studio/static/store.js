@@ -1,0 +1,53 @@
+// What the page knows. The server pushes what changes; views listen.
+
+import { announce, request } from "./dom.js";
+
+export const store = {
+  runs: new Map(), // id -> summary
+  folder: "", model: null, modelVersion: "", teaching: { state: "idle" }, chosen: new Set(),
+};
+
+const listeners = new Set();
+
+// `heard` is called with {runs: ids that changed, teach, model}; the answer stops it.
+export function listen(heard) {
+  listeners.add(heard);
+  return () => listeners.delete(heard);
+}
+
+const tell = (news) => { for (const heard of [...listeners]) heard(news); };
+
+export async function begin(onLink) {
+  const known = await request("/api/runs");
+  store.folder = known.folder;
+  store.model = known.model;
+  store.modelVersion = known.model_version;
+  for (const run of known.runs) store.runs.set(run.id, run);
+  const events = new EventSource(`/api/events?since=${encodeURIComponent(known.version)}`);
+  events.onopen = () => onLink(true);
+  events.onerror = () => onLink(false);
+  events.addEventListener("runs", (event) => {
+    const { runs, removed, complete } = JSON.parse(event.data);
+    const changed = new Set(removed);
+    if (complete) { for (const id of store.runs.keys()) changed.add(id); store.runs.clear(); }
+    for (const id of removed) { store.runs.delete(id); store.chosen.delete(id); }
+    for (const run of runs) {
+      const before = store.runs.get(run.id);
+      if (before && before.state !== run.state) announce(`${run.name} is ${run.state}`);
+      store.runs.set(run.id, run);
+      changed.add(run.id);
+    }
+    tell({ runs: changed });
+  });
+  events.addEventListener("teach", (event) => {
+    store.teaching = JSON.parse(event.data);
+    tell({ teach: true });
+  });
+  events.addEventListener("model", (event) => {
+    const { model, model_version: version } = JSON.parse(event.data);
+    const changed = version !== store.modelVersion;
+    store.model = model;
+    store.modelVersion = version;
+    if (changed) tell({ model: true });
+  });
+}

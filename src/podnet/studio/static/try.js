@@ -1,0 +1,84 @@
+// Drop a photo, read the answer, see where the network looked.
+
+import { announce, h, percent, request, sendPhoto } from "./dom.js";
+import { track } from "./runs.js";
+import { listen, store } from "./store.js";
+
+export const PICTURES = "image/jpeg,image/png,image/webp,image/gif,image/bmp,image/tiff";
+
+// A place to drop or choose files, by mouse, keyboard or paste.
+export function dropZone(words, take, slim = false) {
+  const input = h("input", { type: "file", accept: PICTURES, multiple: true, onchange: () => { take([...input.files]); input.value = ""; } });
+  const zone = h("label", { class: `drop${slim ? " slim" : ""}`,
+    ondragover: (event) => { event.preventDefault(); zone.classList.add("over"); },
+    ondragleave: () => zone.classList.remove("over"),
+    ondrop: (event) => { event.preventDefault(); zone.classList.remove("over"); take([...event.dataTransfer.files]); } }, input, words);
+  return zone;
+}
+
+export const needsModel = () => h("div", { class: "card" }, h("h2", {}, "No model"),
+  h("p", {}, "Start the page with a model file, one of yours or a new one:"), h("pre", {}, "podnet studio --model shop.podnet"));
+
+function ranked(name, list) {
+  return h("section", {}, h("h3", {}, name), h("ol", {}, list.map(({ name: label, confidence }) =>
+    h("li", {}, h("span", {}, label), h("span", { class: "soft" }, percent(confidence)), track(confidence, `${label}: ${percent(confidence)}`)))));
+}
+
+// The heat map lies over the part of the photo that the network saw.
+function overlay(heat, seen) {
+  const canvas = h("canvas", { width: heat[0].length, height: heat.length, "aria-hidden": "true" });
+  const [left, top, right, bottom] = seen.map((share) => 100 * share);
+  canvas.style.cssText = `left:${left}%;top:${top}%;width:${right - left}%;height:${bottom - top}%`;
+  const context = canvas.getContext("2d");
+  const pixels = context.createImageData(heat[0].length, heat.length);
+  heat.flat().forEach((value, i) => pixels.data.set([255 * Math.min(1, 2 * value), 200 * Math.max(0, 1 - Math.abs(2 * value - 1)), 255 * Math.max(0, 1 - 2 * value), 255 * value], 4 * i));
+  context.putImageData(pixels, 0, 0);
+  return canvas;
+}
+
+function answerCard(file, names) {
+  const card = h("article", { class: "card" }, h("h3", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "looking …"));
+  const ask = async (label) => {
+    let answer;
+    try {
+      answer = await sendPhoto(`/api/predict${label === null ? "" : `?label=${label}`}`, file);
+    } catch (error) {
+      card.replaceChildren(h("h3", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
+      return;
+    }
+    const { ranked: both, heat, seen, photo, name, label: looked } = answer;
+    const first = (both.nme ?? both.cnn)[0];
+    announce(`${file.name || "The photo"}: ${first.name}, ${percent(first.confidence)}`);
+    const layer = heat && overlay(heat, seen);
+    const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "where it looked for");
+    const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
+      names.map((option, i) => h("option", { value: i, selected: i === looked }, option)));
+    card.replaceChildren(h("div", { class: "bar" }, h("h3", {}, file.name || "pasted photo")),
+      h("div", { class: "answer" },
+        h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; taken for ${first.name}` }), layer),
+          heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no map of where it looked for ${name}.`)),
+        h("div", { class: "scores" }, ranked("CNN", both.cnn), both.nme ? ranked("NME", both.nme) : "")));
+  };
+  ask(null);
+  return card;
+}
+
+export function tryView(container) {
+  container.append(h("h1", {}, "Try it"));
+  if (!store.model) { container.append(needsModel()); return null; }
+  const answers = h("div", { "aria-live": "polite" });
+  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  let names = [];
+  const learn = () => request("/api/model").then((model) => {
+    names = (model.classes ?? []).map((record) => record.name);
+    trouble.hidden = model.exists;
+    trouble.textContent = model.exists ? "" : `There is no model ${model.file} yet; teach it two classes first.`;
+  }).catch((error) => { trouble.hidden = false; trouble.textContent = error.message; });
+  const ready = learn();
+  const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, names)); };
+  const paste = (event) => { const files = [...(event.clipboardData?.files ?? [])]; if (files.length) take(files); };
+  document.addEventListener("paste", paste);
+  container.append(trouble, dropZone("Drop photos here, choose some, or paste one. They stay on this machine.", take), h("div", { style: "height:1rem" }), answers);
+  const stop = listen((news) => news.model && learn());
+  return () => { document.removeEventListener("paste", paste); stop(); };
+}

@@ -1,0 +1,71 @@
+"""A process of its own that teaches: if it is killed, the page lives on, and the model is as it was.
+
+Reads one JSON object from its input and writes one for each piece of news:
+    {"model": FILE, "photos": TABLE, "epochs": N or null}
+    {"kind": "progress", ...}, {"kind": "learned", "entry": ..., "before": ...} or {"kind": "error", "message": ...}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from podnet.building import choose_device
+from podnet.errors import PodnetError
+from podnet.model.teach import Learned, Record, prepare, teach
+from podnet.model.undo import undoable
+from podnet.processes import end_with, keep_freed_memory
+from podnet.training import Epoch, Iteration
+
+NEWS_SECONDS = 0.1  # between two pieces of news at least
+
+
+def main() -> int:
+    end_with(os.getppid())
+    request, news = json.load(sys.stdin), sys.stdout
+    sys.stdout = sys.stderr  # whatever else is printed is not news
+    try:
+        _teach(request, news)
+    except PodnetError as error:
+        _tell(news, kind="error", message=str(error))
+        return 2
+    return 0
+
+
+def _teach(request: dict[str, Any], news: TextIO) -> None:
+    keep_freed_memory()
+    path, device = Path(request["model"]), choose_device("auto")
+    given = {"epochs": request["epochs"]} if request["epochs"] else {}
+    lesson = prepare(path, Path(request["photos"]), given, include_known=True, device=device)
+    workers = min(8, os.cpu_count() or 1) if len(lesson.todo.training) > 100 else 0
+    told = 0.0
+    with undoable(path):
+        for record in teach(path, lesson, device, workers):
+            if isinstance(record, Learned):
+                _tell(news, kind="measured", entry=record.entry, before=record.before)
+            elif time.monotonic() - told >= NEWS_SECONDS:
+                _tell(news, kind="progress", **_progress(record))
+                told = time.monotonic()
+    _tell(news, kind="learned")
+
+
+def _progress(record: Record) -> dict[str, Any]:
+    if isinstance(record, Iteration):
+        done = (record.epoch + record.iteration / record.iterations) / record.epochs
+        return {"phase": record.phase, "epoch": record.epoch, "epochs": record.epochs, "share": done}
+    if isinstance(record, Epoch):
+        done = (record.epoch + 1) / record.epochs
+        return {"phase": record.phase, "epoch": record.epoch + 1, "epochs": record.epochs, "share": done}
+    return {}
+
+
+def _tell(news: TextIO, **values: Any) -> None:
+    print(json.dumps(values), file=news, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
