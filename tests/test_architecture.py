@@ -65,7 +65,12 @@ def test_public_names_are_sorted_and_exist():
 
 
 def test_import_and_help_do_not_import_torch():
-    for statement in ("import podnet", "import podnet.report.plots", "from podnet.cli import main; main([])"):
+    for statement in (
+        "import podnet",
+        "import podnet.studio.server",
+        "import podnet.report.plots",
+        "from podnet.cli import main; main([])",
+    ):
         code = f"{statement}\nimport sys; sys.exit('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{statement} imports torch {done.stderr}"

@@ -162,7 +162,8 @@ class Run:
             recorded = json.loads((self.folder / "environment.json").read_bytes())
         except (OSError, ValueError):
             return []
-        return [entry for entry in recorded if isinstance(entry, dict)] if isinstance(recorded, list) else []
+        entries = recorded if isinstance(recorded, list) else [recorded]
+        return [entry for entry in entries if isinstance(entry, dict)]
 
     def checkpoint_files(self) -> list[Path]:
         """Newest first."""

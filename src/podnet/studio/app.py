@@ -22,13 +22,12 @@ from starlette.types import ASGIApp
 
 from podnet import __version__
 from podnet.errors import BusyError, PodnetError
-from podnet.studio.comparison import Comparison, compare
+from podnet.studio.answers import AllRuns, Comparison
 from podnet.studio.details import classes, overview
 from podnet.studio.events import Studio
 from podnet.studio.guard import HEADERS, Guard, TooLargeError
 from podnet.studio.index import WatchedRun
 from podnet.studio.model_routes import model_routes
-from podnet.studio.summary import Summary
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = Path(str(resources.files("plotly"))) / "package_data" / "plotly.min.js"
@@ -124,10 +123,10 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
             raise NotFoundError("there is no such run, or its folder is gone.")
         return run
 
-    @app.get("/api/runs", tags=["runs"], responses={200: {"model": list[Summary]}})
-    def runs() -> dict[str, Any]:
+    @app.get("/api/runs", tags=["runs"], responses={200: {"model": AllRuns}})
+    def runs() -> Response:
         """All runs, and the version of the list; ask /api/events for what changes after it."""
-        return studio.all_runs()
+        return Response(studio.all_runs(), media_type="application/json")
 
     @app.get("/api/events", tags=["runs"])
     async def events(request: Request, since: str = "") -> StreamingResponse:
@@ -164,6 +163,8 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
     @app.get("/api/compare", tags=["runs"])
     def comparison(run: Annotated[list[str], Query(max_length=200)]) -> Comparison:
         """Several runs over each other: curves, averages, the paper's averages, the options that differ."""
+        from podnet.studio.comparison import compare
+
         found = {key: run_of(key) for key in run}
         shown = {key: studio.index.summary(key) for key in found}
         return compare(list(found.values()), [summary.name if summary else key for key, summary in shown.items()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from podnet.benchmarks.paper import published
@@ -11,56 +10,7 @@ from podnet.report.compare import comparison_grid, comparison_panel, grouped
 from podnet.report.results import MISSING
 from podnet.report.tables import differing_options
 from podnet.runs import Run
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Accuracy on all classes seen; the mean of the runs of a group, and their sample standard deviation."""
-
-    label: str
-    colour: str
-    dashed: bool
-    seen: list[int]
-    mean: list[float]
-    std: list[float] | None  # None of a single run
-
-
-@dataclass(frozen=True)
-class Published:
-    """An average that the paper prints."""
-
-    label: str
-    mean: float
-    std: float | None
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number of a table; nothing where it was not measured."""
-
-    mean: float | None
-    std: float | None
-    runs: int
-
-
-@dataclass(frozen=True)
-class Row:
-    label: str
-    values: list[Value]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All that is shown of several runs."""
-
-    curves: list[Curve]
-    paper: list[Published]
-    columns: list[str]
-    rows: list[Row]
-    notes: list[str]
-    options: dict[str, list[str]]  # those that differ, a value for each run
-    names: list[str]  # of the runs
-    left_out: list[str]  # runs without a finished task
+from podnet.studio.answers import Comparison, Curve, Published, Row, Value
 
 
 def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:

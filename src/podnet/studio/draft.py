@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podnet.data.collection import class_name, refuse_lookalikes
-from podnet.data.decode import decode, measure, reason
 from podnet.errors import DataError
 from podnet.files import write_atomically
 
@@ -41,6 +39,9 @@ class Draft:
 
     def add(self, name: str, content: bytes) -> DraftPhoto:
         """Take a photo of a class; an error says why not."""
+        from podnet.data.collection import class_name, refuse_lookalikes  # with torch, which only now is needed
+        from podnet.data.decode import measure, reason
+
         label = class_name(name.strip())
         if not label:
             raise DataError("give the class a name first.")
@@ -69,6 +70,8 @@ class Draft:
     def thumbnail(self, key: str) -> bytes | None:
         """A small JPEG of a photo."""
         from PIL import Image
+
+        from podnet.data.decode import decode
 
         photo = self._photos.get(key)
         if photo is None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,13 @@ class Studio:
         self._news = asyncio.Event()
         self._view: ModelView | None = None
 
-    def all_runs(self) -> dict[str, Any]:
+    def all_runs(self) -> str:
+        """`AllRuns` as JSON."""
         if not self.index.version:
             self.index.refresh()  # the first page may be faster than the first look
         changes = self.index.since(0)
-        runs = [asdict(summary) for summary in changes.runs]
-        return {"version": self._id(changes), "folder": str(self.index.folder), "runs": runs, **self._about()}
+        about = {"version": self._id(changes), "folder": str(self.index.folder), **self._about()}
+        return _with_runs(about, changes.runs)
 
     def _about(self) -> dict[str, Any]:
         return {"model": self.model.name if self.model else None, "model_version": self.model_version()}
@@ -62,6 +64,8 @@ class Studio:
     async def watch(self) -> None:
         """Look at the files for ever."""
         version = self.model_version()
+        await asyncio.to_thread(self.index.refresh)
+        await asyncio.to_thread(import_module, "podnet.studio.comparison")  # the first comparison need not wait for it
         while True:
             changed = await asyncio.to_thread(self.index.refresh)
             if changed or self.model_version() != version:
@@ -78,16 +82,15 @@ class Studio:
             news = self._news
             changes = self.index.since(version)
             if changes.version > version:
-                runs = [asdict(summary) for summary in changes.runs]
-                data = {"runs": runs, "removed": changes.removed, "complete": version == 0}
-                yield _event("runs", data, self._id(changes))
+                data = {"removed": changes.removed, "complete": version == 0}
+                yield _event("runs", _with_runs(data, changes.runs), self._id(changes))
                 version = changes.version
             if self.teacher and self.teacher.current is not teaching:
                 teaching = self.teacher.current
-                yield _event("teach", asdict(teaching))
+                yield _event("teach", json.dumps(asdict(teaching)))
             if self.model_version() != model:
                 model = self.model_version()
-                yield _event("model", self._about())
+                yield _event("model", json.dumps(self._about()))
             try:
                 await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
             except TimeoutError:
@@ -107,6 +110,11 @@ class Studio:
         self._news = asyncio.Event()
 
 
-def _event(name: str, data: Any, key: str = "") -> str:
+def _with_runs(values: dict[str, Any], runs: list[str]) -> str:
+    """An object with one more entry, which is JSON already."""
+    return f'{json.dumps(values)[:-1]}, "runs": [{", ".join(runs)}]}}'
+
+
+def _event(name: str, data: str, key: str = "") -> str:
     head = f"id: {key}\n" if key else ""
-    return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n"
+    return f"{head}event: {name}\ndata: {data}\n\n"

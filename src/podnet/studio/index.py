@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +70,7 @@ class Entry(NamedTuple):
     run: WatchedRun
     stamp: tuple[object, ...]
     summary: Summary
+    text: str  # the summary as JSON, made once for all who ask
     version: int
 
 
@@ -75,7 +78,7 @@ class Changes(NamedTuple):
     """What happened after some version."""
 
     version: int
-    runs: list[Summary]
+    runs: list[str]  # summaries as JSON
     removed: list[str]
 
 
@@ -100,7 +103,7 @@ class RunIndex:
 
     def since(self, version: int) -> Changes:
         """The runs that changed after a version, and those that are gone; all of them after version 0."""
-        runs = [entry.summary for entry in list(self._entries.values()) if entry.version > version]
+        runs = [entry.text for entry in list(self._entries.values()) if entry.version > version]
         return Changes(self.version, runs, [key for key, gone in self._removed.items() if gone > version])
 
     def refresh(self) -> bool:
@@ -138,7 +141,7 @@ class RunIndex:
         summary = summarise(key, run, str(run.folder.relative_to(self.folder)), running=bool(stamp[-1]))
         self.version += 1
         self._removed.pop(key, None)
-        self._entries[key] = Entry(run, stamp, summary, self.version)
+        self._entries[key] = Entry(run, stamp, summary, json.dumps(asdict(summary)), self.version)
 
     def _remove(self, key: str) -> None:
         self.version += 1
