@@ -1,6 +1,10 @@
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
@@ -100,6 +101,11 @@ def _errors(app: FastAPI) -> None:
         status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, BusyError) else 422
         return JSONResponse({"detail": str(error)}, status_code=status)
 
+    async def malformed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        words = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return JSONResponse({"detail": f"the request is not as expected: {'; '.join(words)}."}, status_code=422)
+
     async def too_large(request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": "the request is larger than allowed."}, 413, {"Connection": "close"})
 
@@ -111,6 +117,7 @@ def _errors(app: FastAPI) -> None:
         return JSONResponse({"detail": f"a file cannot be read: {error.strerror}."}, status_code=404)
 
     app.add_exception_handler(PodnetError, told)
+    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(TooLargeError, too_large)
     app.add_exception_handler(ClientDisconnect, vanished)
     app.add_exception_handler(OSError, gone)

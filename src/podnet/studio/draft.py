@@ -80,11 +80,13 @@ class Draft:
         Image.fromarray(decode(photo.file, THUMBNAIL)).save(drawn, "JPEG", quality=85)
         return drawn.getvalue()
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str) -> bool:
+        """Whether it was there."""
         with self._lock:
             photo = self._photos.pop(key, None)
             if photo is not None:
                 photo.file.unlink(missing_ok=True)
+        return photo is not None
 
     def remove_class(self, label: str) -> None:
         for photo in list(self._photos.values()):

@@ -15,7 +15,7 @@ from podnet.studio.events import Studio
 from podnet.studio.teaching import Teacher, Teaching
 
 UPLOADS = 4  # bodies that are read and decoded at a time; the others wait in their sockets
-UPLOAD_SECONDS = 120  # that one may take
+UPLOAD_SECONDS = 60  # that one may take
 LIST_OF_CLASSES = 10_000
 
 
@@ -97,7 +97,8 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
     def drop_photo(key: str) -> list[dict[str, Any]]:
         """Take a photo back."""
         teacher().require_idle()
-        studio.draft.remove(key)
+        if not studio.draft.remove(key):
+            raise HTTPException(404, "there is no such photo.")
         return studio.draft.describe()
 
     @app.delete("/api/draft", tags=["teach"])

@@ -70,7 +70,7 @@ export class Chart {
   }
 
   fillTable() {
-    if (this.details.open && this.numbers) this.table.replaceChildren(tableOf(this.numbers));
+    if (this.details.open && this.numbers) this.table.replaceChildren(tableOf(this.title, this.numbers));
   }
 
   async draw() {

@@ -40,7 +40,7 @@ export function compareView(container, ids) {
   const tables = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   container.append(h("h1", {}, `Comparison of ${keys.length} run${keys.length > 1 ? "s" : ""}`),
-    h("p", {}, h("a", { href: "#/runs" }, "← all runs")), trouble, chart.element, tables);
+    h("p", {}, h("a", { href: "#/runs" }, "← all runs")), trouble, h("h2", {}, "Curves"), chart.element, h("h2", {}, "Numbers"), tables);
 
   const draw = async () => {
     let compared;

@@ -85,8 +85,8 @@ export function saveCsv(title, table) {
 const isWord = (value) => typeof value === "string" && !/^[\d—-]/.test(value);
 
 // A table of numbers: the first column says what a row is. `shown` formats a value for the eye.
-export function tableOf({ columns, rows }, shown = (value) => (typeof value === "number" ? String(Math.round(value * 100) / 100) : value ?? "—")) {
-  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table" },
+export function tableOf(title, { columns, rows }, shown = (value) => (typeof value === "number" ? String(Math.round(value * 100) / 100) : value ?? "—")) {
+  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${title}, table` },
     h("table", {},
       h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { scope: "col", class: rows.length && isWord(rows[0][i]) && "word" }, name)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) =>
@@ -97,7 +97,7 @@ export function titledTable(title, table, shown) {
   return h("section", { class: "card" },
     h("div", { class: "bar" }, h("h3", {}, title),
       h("button", { type: "button", class: "small", onclick: () => saveCsv(title, table), "aria-label": `${title}: save as CSV` }, "CSV")),
-    tableOf(table, shown));
+    tableOf(title, table, shown));
 }
 
 // Ask before something that cannot simply be done again.

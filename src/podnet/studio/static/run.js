@@ -108,7 +108,7 @@ export function runView(container, id) {
   let inference = "nme";
   const choice = h("div", { class: "switch", role: "radiogroup", "aria-label": "Inference" }, ["cnn", "nme"].map((name) =>
     h("label", {}, h("input", { type: "radio", name: "inference", value: name, checked: name === inference, onchange: () => { inference = name; draw(true); } }), NAMES[name])));
-  const body = h("div", { hidden: true },
+  const body = h("div", { hidden: true }, h("h2", {}, "Accuracy"),
     h("div", { class: "grid" }, charts.curve.element, h("div", {}, charts.balance.element)), h("div", { class: "tools" }, h("h2", {}, "What becomes of the classes"), choice),
     h("div", { class: "grid" }, charts.matrix.element, charts.classes.element, charts.confusion.element, charts.seconds.element),
     h("h2", {}, "After each task"), table);
@@ -183,7 +183,7 @@ export function runView(container, id) {
       h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, "Run it again"), copy), h("pre", {}, command), h("p", { class: "soft small-text" }, folder)),
       h("div", { class: "grid" },
         h("section", { class: "card" }, h("h3", {}, "Configuration"), h("pre", { tabindex: "0" }, config)),
-        h("div", {}, environments.map((entry, i) => titledTable(environments.length > 1 ? `Environment, start ${i + 1}` : "Environment", { columns: ["", "value"], rows: Object.entries(entry).map(([name, value]) => [name, words(value)]) })))));
+        h("div", {}, environments.map((entry, i) => titledTable(environments.length > 1 ? `Environment, start ${i + 1}` : "Environment", { columns: ["name", "value"], rows: Object.entries(entry).map(([name, value]) => [name, words(value)]) })))));
   };
 
   let busy = false, again = false;

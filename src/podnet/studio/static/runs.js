@@ -34,11 +34,11 @@ export function progressWords(run) {
 function spark(run) {
   const points = (values) => values.map((value, i) =>
     `${values.length > 1 ? (100 * i) / (values.length - 1) : 50},${34 - 0.32 * (value ?? 0)}`).join(" ");
-  const line = (values, colour, dashes) => values.some((v) => v !== null) &&
-    s("polyline", { points: points(values), fill: "none", stroke: colour, "stroke-width": 1.6, "stroke-dasharray": dashes, "vector-effect": "non-scaling-stroke" });
+  const line = (values, colour) => values.some((v) => v !== null) &&
+    s("polyline", { points: points(values), fill: "none", stroke: colour, "stroke-width": 1.6, "vector-effect": "non-scaling-stroke" });
   return s("svg", { class: "spark", viewBox: "0 0 100 34", preserveAspectRatio: "none", "aria-hidden": "true" },
     s("line", { x1: 0, x2: 100, y1: 33.5, y2: 33.5, stroke: "var(--line)" }),
-    line(run.curves.cnn ?? [], "#0072b2"), line(run.curves.nme ?? [], "#d55e00"));
+    line(run.curves.cnn ?? [], "var(--cnn)"), line(run.curves.nme ?? [], "var(--nme)"));
 }
 
 function row(run, choose) {
@@ -113,7 +113,7 @@ export function runsView(container) {
   const list = h("div", { class: "card runs" }, h("table", {},
     h("caption", { class: "hidden-but-read" }, "Runs"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, everything), h("th", { scope: "col", class: "name" }, "Run"), h("th", { scope: "col", class: "progress" }, "State"),
-      h("th", { scope: "col", class: "curve" }, h("span", { style: "color:#0072b2" }, "CNN"), " ", h("span", { style: "color:#d55e00" }, "NME")),
+      h("th", { scope: "col", class: "curve" }, h("span", { class: "cnn" }, "CNN"), " ", h("span", { class: "nme" }, "NME")),
       h("th", { scope: "col", title: "average incremental accuracy, CNN" }, "avg CNN"), h("th", { scope: "col", title: "average incremental accuracy, NME" }, "avg NME"),
       h("th", { scope: "col", class: "forgot" }, "forgot"), h("th", { scope: "col", class: "when" }, "changed"))), body));
   container.append(h("h1", {}, "Runs"), h("div", { class: "tools" }, filter, h("label", { class: "row soft small-text" }, "sorted by", sort), h("span", { class: "push row" }, compare)), count, list, empty);

@@ -28,7 +28,7 @@ function outcome({ entry, before }) {
     return then !== undefined && then !== null && now !== null && then - now > 5 ? [`${name}: ${number(then, 1)} to ${number(now, 1)}`] : [];
   });
   return h("div", {}, entry.accuracy && Object.keys(entry.accuracy).length
-    ? tableOf({ columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
+    ? tableOf("Held-out accuracy", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
     : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
     drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
 }
@@ -121,7 +121,7 @@ export function teachView(container) {
     if (state === "running") {
       draft.hidden = true;
       const left = phase && share > 0.05 ? "" : "";
-      status.replaceChildren(h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, `Learning ${classes.join(", ")}`), stop),
+      status.replaceChildren(h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, `Learning ${classes.join(", ")}`), stop),
         track(share ?? 0, "progress of the phase"), h("p", { class: "soft" }, phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far${left}` : "looking at the photos …")));
     } else {
       draft.hidden = false;

@@ -37,13 +37,13 @@ function overlay(heat, seen) {
 }
 
 function answerCard(file, names) {
-  const card = h("article", { class: "card" }, h("h3", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "looking …"));
+  const card = h("article", { class: "card" }, h("h2", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "looking …"));
   const ask = async (label) => {
     let answer;
     try {
       answer = await sendPhoto(`/api/predict${label === null ? "" : `?label=${label}`}`, file);
     } catch (error) {
-      card.replaceChildren(h("h3", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
+      card.replaceChildren(h("h2", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
       return;
     }
     const { ranked: both, heat, seen, photo, name, label: looked } = answer;
@@ -53,7 +53,7 @@ function answerCard(file, names) {
     const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "where it looked for");
     const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
       names.map((option, i) => h("option", { value: i, selected: i === looked }, option)));
-    card.replaceChildren(h("div", { class: "bar" }, h("h3", {}, file.name || "pasted photo")),
+    card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
         h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; taken for ${first.name}` }), layer),
           heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no map of where it looked for ${name}.`)),

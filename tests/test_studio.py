@@ -1,0 +1,476 @@
+"""The page's server: what it says of runs and models, checked against the files and against plain loops."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.numpy import load_file
+from studio_at_scale import make_run
+
+from coloured import photos_of
+from podnet.data.decode import decode
+from podnet.errors import PodnetError
+from podnet.files import GrowingLines, append_line, is_locked, keep_lines, locked
+from podnet.model.look import look
+from podnet.model.model import load_model
+from podnet.model.undo import accept, can_undo, undo, undoable
+from podnet.studio.index import RunIndex
+from podnet.studio.model_view import nearest_classes, proxy_map
+from studio import events, runs_of, serving
+
+SMALL = ("--epochs", "2", "--finetune-epochs", "1", "--batch-size", "8", "--image-size", "16", "--exemplars", "4")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """A model of three colours."""
+    folder = tmp_path_factory.mktemp("taught")
+    photos_of(folder / "photos", "red", "green", "blue")
+    command = [sys.executable, "-m", "podnet", "learn", str(folder / "m.podnet"), str(folder / "photos"), *SMALL]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "m.podnet"
+
+
+@pytest.fixture
+def model(taught, tmp_path):
+    return shutil.copy(taught, tmp_path / "shop.podnet")
+
+
+@pytest.fixture(scope="module")
+def grey(tmp_path_factory):
+    """Photos of a colour that the model does not know."""
+    folder = photos_of(tmp_path_factory.mktemp("grey"), "grey")
+    return [file.read_bytes() for file in sorted((folder / "grey").iterdir())]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """A server for runs in every state."""
+    folder = tmp_path_factory.mktemp("several")
+    make_run(folder / "done", 3, seed=1, epochs=2, base=4)
+    make_run(folder / "deep" / "other seed", 3, seed=2, epochs=2, base=4)
+    make_run(folder / "stopped", 2, total=5, epochs=2, base=4)
+    make_run(folder / "failed", 1, total=5, epochs=2, base=4)
+    (folder / "failed" / "failure.json").write_text(json.dumps({"message": "the disk is <b>full</b>."}))
+    make_run(folder / "damaged", 1, epochs=1, base=4)
+    (folder / "damaged" / "results.jsonl").write_text("{not json}\n")
+    make_run(folder / "running", 2, total=5, epochs=3, base=4)
+    append_line(
+        folder / "running" / "epochs.jsonl",
+        {"task": 2, "tasks": 5, "stage": 0, "phase": "train", "epoch": 1, "epochs": 4, "rate": 0.1, "losses": {}}
+        | {"seconds": 2.0},
+    )
+    (folder / ".hidden").mkdir()
+    make_run(folder / ".hidden" / "run", 1, epochs=1, base=4)
+    with open(folder / "running" / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with serving(folder) as client:
+            client.folder = folder
+            yield client
+
+
+def test_every_run_with_its_state(several):
+    runs = runs_of(several)
+    states = {name: run["state"] for name, run in runs.items()}
+    assert states == {
+        "done": "done",
+        "deep/other seed": "done",
+        "stopped": "stopped",
+        "failed": "failed",
+        "damaged": "unreadable",
+        "running": "running",
+    }
+    assert runs["failed"]["message"] == "the disk is <b>full</b>."
+    assert "not JSON" in runs["damaged"]["message"]
+    assert (runs["running"]["tasks_done"], runs["running"]["tasks"]) == (2, 5)
+    assert runs["running"]["underway"] == {"task": 2, "phase": "train", "epoch": 2, "epochs": 4, "seconds_left": 4.0}
+    assert 0 < runs["running"]["seconds_left"] <= 3 * 245.1  # three steps like the one before
+    assert runs["stopped"]["seconds_left"] is None
+    lines = [json.loads(line) for line in (several.folder / "done" / "results.jsonl").read_text().splitlines()]
+    assert runs["done"]["seen"] == [4, 5, 6]
+    for inference in ("cnn", "nme"):
+        assert runs["done"]["curves"][inference] == pytest.approx([x["accuracy"][inference] for x in lines], abs=1e-3)
+        average = statistics.fmean(x["accuracy"][inference] for x in lines)
+        assert runs["done"]["average"][inference] == pytest.approx(average, abs=1e-3)
+
+
+def test_one_run_in_full(several):
+    key = runs_of(several)["done"]["id"]
+    about = several.get(f"/api/runs/{key}").json()
+    assert yaml.safe_load(about["config"])["seed"] == 1
+    assert about["environments"][0]["cores"] == 2
+    assert about["command"].startswith("podnet run --config ")
+    results = several.get(f"/api/runs/{key}/results", params={"start": 2}).json()
+    assert [line["task"] for line in results["lines"]] == [2]
+    assert len(several.get(f"/api/runs/{key}/epochs").json()["lines"]) == 6
+
+
+def test_classes_then_and_now_by_a_plain_count(several):
+    key = runs_of(several)["done"]["id"]
+    found = several.get(f"/api/runs/{key}/classes").json()
+    assert found["learned"] == [0, 0, 0, 0, 1, 2]
+    for inference in ("cnn", "nme"):
+        own = found["inferences"][inference]
+        for label, task in enumerate(found["learned"]):
+            for moment, value in ((task, own["then"][label]), (2, own["now"][label])):
+                file = load_file(several.folder / "done" / "predictions" / f"task-{moment:04d}.safetensors")
+                said = [
+                    p for p, t in zip(file[inference].tolist(), file["targets"].tolist(), strict=True) if t == label
+                ]
+                assert value == pytest.approx(100 * said.count(label) / len(said), abs=1e-3)
+        file = load_file(several.folder / "done" / "predictions" / "task-0002.safetensors")
+        counted = [[0] * 6 for _ in range(6)]
+        for predicted, target in zip(file[inference].tolist(), file["targets"].tolist(), strict=True):
+            counted[target][predicted] += 1
+        assert own["confusion"] == counted
+
+
+def test_comparison_is_mean_and_deviation_over_seeds(several):
+    runs = runs_of(several)
+    keys = [runs[name]["id"] for name in ("done", "deep/other seed", "running")]
+    compared = several.get("/api/compare", params={"run": keys}).json()
+    own = [runs[name]["average"]["cnn"] for name in ("done", "deep/other seed")]
+    row = next(row for row in compared["rows"] if row["label"] == "podnet (CNN)")
+    assert row["values"][0]["mean"] == pytest.approx(statistics.fmean(own), abs=1e-3)
+    assert row["values"][0]["std"] == pytest.approx(statistics.stdev(own), abs=1e-3)
+    assert row["values"][0]["runs"] == 2
+    curve = next(curve for curve in compared["curves"] if curve["label"].startswith("podnet (CNN)"))
+    curves = [runs[name]["curves"]["cnn"] for name in ("done", "deep/other seed")]
+    assert curve["mean"] == pytest.approx([statistics.fmean(pair) for pair in zip(*curves, strict=True)], abs=1e-3)
+    assert curve["std"] == pytest.approx([statistics.stdev(pair) for pair in zip(*curves, strict=True)], abs=1e-3)
+    assert "2 of 5 tasks" in compared["rows"][-1]["label"]
+    assert compared["paper"] == []  # of four classes the paper says nothing
+
+
+def test_the_papers_average_stands_beside_its_protocol(tmp_path):
+    make_run(tmp_path / "run", 2, total=51, epochs=1)
+    make_run(tmp_path / "less memory", 2, total=51, epochs=1, memory_per_class=5)
+    with serving(tmp_path) as client:
+        runs = runs_of(client)
+        paper = client.get("/api/compare", params={"run": runs["run"]["id"]}).json()["paper"]
+        assert {(p["label"], p["mean"]) for p in paper} == {("PODNet (CNN)", 57.98), ("PODNet (NME)", 61.4)}
+        assert client.get("/api/compare", params={"run": runs["less memory"]["id"]}).json()["paper"] == []
+
+
+def test_changes_are_pushed_and_nothing_else(tmp_path):
+    make_run(tmp_path / "a", 1, total=3, epochs=1, base=4)
+    make_run(tmp_path / "b", 1, epochs=1, base=4)
+    with serving(tmp_path) as client:
+        known = client.get("/api/runs").json()
+        told = events(client, known["version"])
+        name, about = next(told)  # of the model, which there is not
+        assert (name, about["model"]) == ("model", None)
+        line = json.loads((tmp_path / "a" / "results.jsonl").read_text())
+        append_line(tmp_path / "a" / "results.jsonl", line | {"task": 1, "seen": 5})
+        name, news = next(told)
+        assert name == "runs"
+        assert [(run["name"], run["seen"]) for run in news["runs"]] == [("a", [4, 5])]
+        assert news["complete"] is False
+        shutil.rmtree(tmp_path / "b")
+        _, news = next(told)
+        assert (news["runs"], news["removed"]) == ([], [run["id"] for run in known["runs"] if run["name"] == "b"])
+        make_run(tmp_path / "c", 1, epochs=1, base=4)
+        _, news = next(told)
+        assert "c" in [run["name"] for run in news["runs"]]
+        _, news = next(events(client, "another-server-7"))
+        assert news["complete"]  # whoever comes from elsewhere gets everything
+
+
+def test_a_run_that_is_being_cut_back_is_read_anew(tmp_path):
+    lines = GrowingLines(tmp_path / "lines.jsonl")
+    assert lines.update() == []
+    for task in range(3):
+        append_line(lines.path, {"task": task})
+    assert [line["task"] for line in lines.update()] == [0, 1, 2]
+    before = lines.generation
+    with open(lines.path, "ab") as file:
+        file.write(b'{"task": 3')
+    assert len(lines.update()) == 3  # the fourth is being written
+    with open(lines.path, "ab") as file:
+        file.write(b"}\n")
+    assert [line["task"] for line in lines.update()] == [0, 1, 2, 3]
+    assert lines.generation == before
+    keep_lines(lines.path, lambda line: line["task"] < 2)
+    append_line(lines.path, {"task": 2, "again": True})
+    assert lines.update()[-1] == {"task": 2, "again": True}
+    assert lines.generation == before + 1
+
+
+def test_looking_at_a_lock_does_not_stop_who_wants_it(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with locked(path, "busy"):
+        assert is_locked(path)
+        assert is_locked(path)
+    assert not is_locked(path)
+    with open(path) as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with locked(path, "busy"):
+            assert is_locked(path)
+
+
+def test_an_index_of_nothing_and_of_a_folder_that_comes_later(tmp_path):
+    index = RunIndex(tmp_path / "runs")
+    assert index.refresh() is False
+    make_run(tmp_path / "runs" / "a", 1, epochs=1, base=4)
+    index._next_walk = 0
+    assert index.refresh() is True
+    assert len(index.since(0).runs) == 1
+
+
+def test_a_failed_run_says_why(tmp_path):
+    from podnet.runs import Run
+
+    run = Run(tmp_path)
+    with pytest.raises(PodnetError), run.noting_failure():
+        raise PodnetError("training diverged.")
+    assert run.failure() == "training diverged."
+    with pytest.raises(KeyboardInterrupt), run.noting_failure():
+        raise KeyboardInterrupt
+    assert run.failure() is None  # stopped by hand, and not failed
+
+
+def test_the_model_and_its_classes(model):
+    with serving(model.parent, model) as client:
+        described = client.get("/api/model").json()
+        assert [c["name"] for c in described["classes"]] == ["blue", "green", "red"]
+        assert [c["exemplars"] for c in described["classes"]] == [4, 4, 4]
+        assert {c["task"] for c in described["classes"]} == {0}
+        assert (described["can_undo"], described["can_learn"]) == (False, True)
+        assert len(described["map"]["x"]) == 30
+        picture = client.get("/api/model/classes/2/photos/0", params={"size": 32})
+        assert picture.headers["content-type"] == "image/jpeg"
+        assert decode(picture.content, 8).mean((0, 1)).argmax() == 0  # class 2 is red
+        assert client.get("/api/model/classes/2/photos/4").status_code == 422
+        assert client.get("/api/model/classes/9/photos/0").status_code == 422
+
+
+def test_proxies_that_lie_in_a_plane_keep_their_distances():
+    draws = torch.Generator().manual_seed(1)
+    angles = torch.rand(12, generator=draws) * 6
+    basis = torch.linalg.qr(torch.randn(7, 2, generator=draws))[0]
+    proxies = torch.stack([angles.cos(), angles.sin()], 1) @ basis.t()
+    found = proxy_map(3 * proxies.reshape(4, 3, 7))  # of the length nothing may be seen
+    assert found["label"] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert sum(found["shares"]) == pytest.approx(1, abs=1e-3)
+    plane = torch.tensor([found["x"], found["y"]]).t()
+    assert torch.allclose(torch.cdist(plane, plane), torch.cdist(proxies, proxies), atol=1e-3)
+
+
+def test_neighbours_by_hand():
+    means = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 2.0]])
+    near = nearest_classes(means, ["a", "b", "c"])
+    assert near[0] == [{"name": "b", "cosine": 0.8}, {"name": "c", "cosine": 0.0}]
+    assert near[2] == [{"name": "b", "cosine": 0.6}, {"name": "a", "cosine": 0.0}]
+    assert nearest_classes(means[:1], ["a"]) == [[]]
+
+
+def test_trying_a_photo_says_what_predict_says(model, taught):
+    photo = taught.parent / "photos" / "green" / "3.png"
+    command = [sys.executable, "-m", "podnet", "predict", str(model), str(photo), "--format", "jsonl"]
+    printed = subprocess.run([*command, "--inference", "nme"], capture_output=True, text=True, check=True).stdout
+    expected = json.loads(printed)["predictions"]
+    with serving(model.parent, model) as client:
+        answer = client.post("/api/predict", content=photo.read_bytes()).json()
+    for said, printed in zip(answer["ranked"]["nme"], expected, strict=True):
+        assert said["name"] == printed["class"]
+        assert said["confidence"] == pytest.approx(printed["confidence"], abs=1e-5)
+    assert len(answer["ranked"]["cnn"]) == 3
+    assert answer["photo"].startswith("data:image/")
+    assert max(map(max, answer["heat"])) == 1.0
+    assert min(map(min, answer["heat"])) >= 0
+    left, top, right, bottom = answer["seen"]
+    assert 0 <= left < right <= 1
+    assert 0 <= top < bottom <= 1
+
+
+def test_the_heat_map_is_grad_cam_by_loops(taught):
+    model = load_model(taught)
+    photo = (taught.parent / "photos" / "red" / "1.png").read_bytes()
+    seen = look(model, photo, label=1)
+    pixels = torch.from_numpy(decode(photo, model.settings.image_size).copy()).permute(2, 0, 1)[None]
+    inputs = model.learner.transform.normalise(pixels)
+    network = model.learner.network.eval()
+    maps, _ = network.backbone(inputs)
+    last = maps[-1].detach().requires_grad_()
+    score = network.classifier.scale * network.classifier(last.mean((2, 3)))[0, 1]
+    (gradient,) = torch.autograd.grad(score, last)
+    _, channels, height, width = last.shape
+    heat = torch.zeros(height, width)
+    for c in range(channels):
+        heat += float(gradient[0, c].mean()) * last[0, c].detach()
+    heat = heat.clamp_min(0)
+    assert heat.max() > 0
+    torch.testing.assert_close(seen.heat, heat / heat.max(), atol=1e-4, rtol=1e-3)
+
+
+def test_undo_brings_back_the_very_file(model):
+    before = model.read_bytes()
+    assert not can_undo(model)
+    with undoable(model):
+        model.write_bytes(b"changed")
+    assert can_undo(model)
+    undo(model)
+    assert model.read_bytes() == before
+    assert not can_undo(model)
+    with pytest.raises(PodnetError, match="nothing to undo"):
+        undo(model)
+    with undoable(model):
+        model.write_bytes(b"changed")
+    accept(model)
+    assert not can_undo(model)
+    assert [file.name for file in model.parent.iterdir()] == ["shop.podnet"]
+
+
+def test_undo_never_replaces_another_change(model):
+    with undoable(model):
+        model.write_bytes(b"changed")
+    model.write_bytes(b"changed by another program")
+    assert not can_undo(model)
+    with pytest.raises(PodnetError, match="nothing to undo"):
+        undo(model)
+    assert model.read_bytes() == b"changed by another program"
+
+
+def test_a_failed_change_leaves_nothing_to_undo(model):
+    before = model.read_bytes()
+    with pytest.raises(ValueError, match="no"), undoable(model):
+        raise ValueError("no")
+    assert model.read_bytes() == before
+    assert [file.name for file in model.parent.iterdir()] == ["shop.podnet"]
+
+
+def wait_for(client, wanted, seconds=120):
+    """Until the teaching is in one of the wanted states."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        teaching = client.get("/api/teach").json()
+        if teaching["state"] in wanted:
+            return teaching
+        time.sleep(0.1)
+    raise AssertionError(f"still {teaching}")
+
+
+def test_teach_undo_forget(model, grey):
+    before = model.read_bytes()
+    with serving(model.parent, model) as client:
+        assert client.post("/api/teach", json={}).status_code == 422  # nothing to teach
+        for photo in grey:
+            assert client.post("/api/draft", params={"name": " ash "}, content=photo).status_code == 200
+        assert client.post("/api/draft", params={"name": "dust"}, content=grey[0]).status_code == 422  # it is of ash
+        assert client.post("/api/draft", params={"name": "Ash"}, content=grey[0]).status_code == 422
+        assert client.post("/api/draft", params={"name": "  "}, content=grey[0]).status_code == 422
+        [draft] = client.get("/api/draft").json()
+        assert (draft["name"], len(draft["photos"])) == ("ash", 10)
+        assert client.get(f"/api/draft/{draft['photos'][0]}").headers["content-type"] == "image/jpeg"
+        client.delete(f"/api/draft/{draft['photos'][0]}")
+        assert client.post("/api/teach", json={"epochs": 2}).status_code == 202
+        again = client.post("/api/teach", json={})
+        assert again.status_code == 409
+        assert "it is being taught ash at the moment" in again.json()["detail"]
+        assert client.post("/api/model/forget", json={"name": "red"}).status_code == 409
+        assert client.post("/api/draft", params={"name": "ash"}, content=grey[0]).status_code == 409
+        done = wait_for(client, ("done", "failed"))
+        assert done["state"] == "done", done
+        assert done["entry"]["new"] == ["ash"]
+        assert set(done["entry"]["old_accuracy"]) == {"cnn", "nme"}
+        assert done["before"]["new"] == ["blue", "green", "red"]
+        described = client.get("/api/model").json()
+        assert [c["name"] for c in described["classes"]] == ["blue", "green", "red", "ash"]
+        assert described["can_undo"]
+        assert client.get("/api/draft").json() == []
+        answer = client.post("/api/predict", content=grey[1]).json()
+        assert answer["ranked"]["nme"][0]["name"] == "ash"
+        undone = client.post("/api/model/undo").json()
+        assert [c["name"] for c in undone["classes"]] == ["blue", "green", "red"]
+        assert model.read_bytes() == before
+        assert client.post("/api/model/undo").status_code == 422
+        forgotten = client.post("/api/model/forget", json={"name": "green"}).json()
+        assert [c["name"] for c in forgotten["classes"]] == ["blue", "red"]
+        assert client.post("/api/model/forget", json={"name": "no such"}).status_code == 422
+        accepted = client.post("/api/model/accept").json()
+        assert accepted["can_undo"] is False
+    assert [file.name for file in model.parent.iterdir()] == ["shop.podnet"]
+
+
+def test_a_new_model_from_the_page(tmp_path, taught):
+    path = tmp_path / "new.podnet"
+    with serving(tmp_path / "runs", path) as client:
+        assert client.get("/api/model").json() == {"file": "new.podnet", "exists": False}
+        assert "teach it two classes" in client.post("/api/predict", content=b"x").json()["detail"]
+        for name in ("red", "blue"):
+            for file in sorted((taught.parent / "photos" / name).iterdir()):
+                client.post("/api/draft", params={"name": name}, content=file.read_bytes())
+        client.post("/api/teach", json={"epochs": 1})
+        assert wait_for(client, ("done", "failed"))["state"] == "done"
+        assert [c["name"] for c in client.get("/api/model").json()["classes"]] == ["blue", "red"]
+
+
+def worker_of(server):
+    """The process that teaches."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return next(int(c) for c in children if b"podnet.studio.worker" in Path(f"/proc/{c}/cmdline").read_bytes())
+
+
+def test_the_server_survives_a_killed_training(model, grey):
+    before = model.read_bytes()
+    with serving(model.parent, model) as client:
+        for photo in grey:
+            client.post("/api/draft", params={"name": "ash"}, content=photo)
+        client.post("/api/teach", json={"epochs": 1000})
+        end = time.monotonic() + 60
+        while not client.get("/api/teach").json()["phase"] and time.monotonic() < end:
+            time.sleep(0.1)
+        os.kill(worker_of(client.server), signal.SIGKILL)
+        failed = wait_for(client, ("failed",))
+        assert "was killed (SIGKILL). The model is as it was" in failed["message"]
+        assert model.read_bytes() == before
+        assert len(client.get("/api/draft").json()[0]["photos"]) == 10  # to teach again
+        client.post("/api/teach", json={"epochs": 1000})
+        stopped = client.delete("/api/teach").json()
+        assert stopped["state"] == "stopped"
+        assert model.read_bytes() == before
+
+
+def test_without_a_model_the_page_says_so(several):
+    for path in ("/api/model", "/api/teach", "/api/model/classes/0/photos/0"):
+        answer = several.get(path)
+        assert (answer.status_code, answer.json()["detail"]) == (404, "the page was started without --model.")
+
+
+def test_everything_is_documented(several):
+    listed = several.get("/api/openapi.json").json()["paths"]
+    assert {"/api/runs", "/api/compare", "/api/model", "/api/teach", "/api/predict"} <= set(listed)
+    assert all(about.get("description") for path in listed.values() for about in path.values())
+    docs = several.get("/docs")
+    assert "/vendor/swagger/swagger-ui-bundle.js" in docs.text
+    assert "https://" not in docs.text.replace("https://fastapi.tiangolo.com", "")
+    assert several.get("/vendor/swagger/swagger-ui-bundle.js").status_code == 200
+    assert "plotly.js v" in several.get("/vendor/plotly.js").text[:1000]
+
+
+def test_options_that_cannot_work(tmp_path, capsys):
+    from podnet.cli import main
+
+    (tmp_path / "file").write_text("")
+    for options, words in (
+        ([str(tmp_path / "file")], "is a file; give the folder"),
+        ([str(tmp_path), "--model", str(tmp_path)], "is a folder, not a model file"),
+        ([str(tmp_path), "--model", str(tmp_path / "no" / "m.podnet")], "there is no folder"),
+        ([str(tmp_path), "--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
+        ([str(tmp_path), "--port", "99999"], "cannot listen on 127.0.0.1, port 99999"),
+    ):
+        assert main(["studio", *options, "--no-browser"]) == 2
+        assert words in capsys.readouterr().err

@@ -1,0 +1,300 @@
+"""What a stranger may try on the page, over real sockets; after each attempt the server still answers."""
+
+import io
+import re
+import shutil
+import socket
+import struct
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from studio_at_scale import make_run
+
+from podnet.studio.guard import LARGEST_BODY, is_loopback
+from studio import runs_of, serving
+
+SECRET = "the key to everything"
+PATHS = (
+    "../secret.txt",
+    "..%2Fsecret.txt",
+    "..%252Fsecret.txt",
+    "%2e%2e%2fsecret.txt",
+    "....//secret.txt",
+    "..\\secret.txt",
+    "/etc/passwd",
+    "%2Fetc%2Fpasswd",
+    "file:///etc/passwd",
+    "secret.txt%00.json",
+    "runs/../../secret.txt",
+    "<script>alert(1)</script>",
+)
+SCRIPT = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """A server with a run and a model that is not there yet; a secret lies beside them."""
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "secret.txt").write_text(SECRET)
+    make_run(folder / "runs" / "one", 2, epochs=1, base=4)
+    with serving(folder / "runs", folder / "m.podnet") as client:
+        client.folder = folder
+        client.run = runs_of(client)["one"]["id"]
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _still_answers(client):
+    yield
+    assert client.get("/api/runs").status_code == 200
+
+
+def photo(size=32):
+    drawn = io.BytesIO()
+    noise = np.random.default_rng(size).integers(0, 255, (size, size, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(drawn, "PNG")
+    return drawn.getvalue()
+
+
+def raw(client, text, wait=True):
+    """Bytes as they are to the server's socket; what it answers."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as connection:
+        connection.sendall(text)
+        return connection.recv(65536) if wait else b""
+
+
+def test_no_parameter_leads_anywhere_else(client):
+    """Every parameter of every route of the API, each with every path."""
+    described = client.get("/api/openapi.json").json()["paths"]
+    tried = 0
+    for route, methods in described.items():
+        for method, about in methods.items():
+            if route == "/api/events":
+                continue
+            for parameter in about.get("parameters", []):
+                for path in PATHS:
+                    url = re.sub(r"\{\w+\}", client.run, route)
+                    query = {}
+                    if parameter["in"] == "path":
+                        url = route.replace(f"{{{parameter['name']}}}", path)
+                        url = re.sub(r"\{\w+\}", "0", url)
+                    else:
+                        query = {parameter["name"]: path}
+                    answer = client.request(method.upper(), url, params=query, content=b"{}")
+                    tried += 1
+                    assert SECRET not in answer.text, (method, url)
+                    assert "root:" not in answer.text, (method, url)
+                    allowed = (200, 422) if route == "/api/draft" else (307, 404, 405, 422)
+                    assert answer.status_code in allowed, (method, url, answer.text)
+    assert tried > 100
+
+
+def test_files_of_the_page_and_no_others(client):
+    for prefix in (b"/static/", b"/vendor/swagger/", b"/vendor/", b"/", b"/api/"):
+        for path in PATHS:
+            answer = raw(client, b"GET " + prefix + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert SECRET.encode() not in answer
+            assert b"root:" not in answer
+            assert answer.split()[1] in (b"404", b"400", b"422"), (prefix, path, answer[:200])
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8137", "localhost.evil.example", "169.254.169.254", ""])
+def test_a_foreign_host_is_refused(client, host):
+    answer = raw(client, f"GET /api/runs HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert answer.split()[1] in (b"403", b"400")
+    assert b"one" not in answer.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1.evil.example"]
+)
+def test_a_foreign_origin_is_refused(client, origin):
+    for method, path in (
+        ("GET", "/api/runs"),
+        ("POST", "/api/teach"),
+        ("DELETE", "/api/draft"),
+        ("OPTIONS", "/api/runs"),
+    ):
+        answer = client.request(method, path, headers={"Origin": origin})
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_what_a_browser_says_of_other_sites_is_believed(client):
+    for site in ("cross-site", "same-site"):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+        assert client.get("/api/runs", headers=headers).status_code == 403
+        assert client.get("/vendor/plotly.js", headers=headers).status_code == 403
+    assert client.get("/", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status_code == 200
+    own = {"Origin": str(client.base_url).rstrip("/"), "Sec-Fetch-Site": "same-origin"}
+    assert client.get("/api/runs", headers=own).status_code == 200
+
+
+def test_every_answer_forbids_foreign_scripts(client):
+    for path in ("/", "/api/runs", "/docs", "/static/app.js", "/nothing"):
+        headers = client.get(path).headers
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe-inline" not in headers["content-security-policy"].partition("style-src")[0]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+def test_a_bomb_of_a_hundred_megapixels(client):
+    """10,000 x 10,000 pixels in about ten thousand bytes."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 10_000, 10_000, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes(10_000 * (1 + 10_000 // 8)), 9)
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    assert len(bomb) < 15_000
+    answer = client.post("/api/draft", params={"name": "bomb"}, content=bomb)
+    assert answer.status_code == 422
+    assert "pixels" in answer.json()["detail"]
+    assert client.get("/api/draft").json() == []
+
+
+def test_two_gigabytes(client):
+    announced = f"POST /api/draft?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {2 * 10**9}\r\n\r\n"
+    assert raw(client, announced.encode()).split()[1] == b"413"
+
+    sent, part = 0, bytes(1_000_000)  # without a length, until the server has had enough
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=60) as connection:
+        connection.sendall(b"POST /api/draft?name=a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try:
+            while sent < 2 * 10**9:
+                connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+                sent += len(part)
+        except OSError:
+            pass
+    assert sent < LARGEST_BODY + 100_000_000  # it hung up
+    assert memory_of(client.server) < 1_500_000_000
+
+
+def memory_of(process):
+    """Bytes that it holds at most so far."""
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    return int(peak[1]) * 1024
+
+
+def test_fifty_uploads_at_once(client):
+    photos = [photo(64 + i) for i in range(50)]
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda p: client.post("/api/draft", params={"name": "many"}, content=p), photos))
+    assert {answer.status_code for answer in answers} == {200}
+    [draft] = client.get("/api/draft").json()
+    assert len(draft["photos"]) == 50
+    client.delete("/api/draft")
+
+
+def test_requests_that_break_off(client):
+    head = b"POST /api/draft?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+    for text in (
+        b"GET",
+        b"GET /api/runs HTTP/1.1\r\nHost: local",
+        head,
+        head + bytes(5000),
+        b"\x00\xff" * 50,
+        b"\r\n" * 9,
+    ):
+        raw(client, text, wait=False)
+    assert client.post("/api/draft", params={"name": "cut"}, content=photo()[:100]).status_code == 422
+    assert client.get("/api/draft").json() == []
+
+
+def test_slow_ones_do_not_keep_others_waiting(client):
+    """More uploads that never end than are read at a time."""
+    head = b"POST /api/draft?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx"
+    hanging = [socket.create_connection((client.base_url.host, client.base_url.port)) for _ in range(8)]
+    try:
+        for connection in hanging:
+            connection.sendall(head)
+        assert client.get("/api/runs").status_code == 200
+    finally:
+        for connection in hanging:
+            connection.close()
+    assert client.post("/api/draft", params={"name": "after"}, content=photo()).status_code == 200
+    client.delete("/api/draft")
+
+
+def test_an_unknown_run_and_one_that_is_deleted_while_shown(client):
+    for view in ("", "/results", "/epochs", "/classes"):
+        assert client.get(f"/api/runs/000000000000{view}").status_code == 404
+    make_run(client.folder / "runs" / "short", 1, epochs=1, base=4)
+    key = None
+    for _ in range(100):
+        key = runs_of(client).get("short", {}).get("id")
+        if key:
+            break
+        threading.Event().wait(0.1)
+    assert client.get(f"/api/runs/{key}/classes").status_code == 200
+    shutil.rmtree(client.folder / "runs" / "short")
+    for view in ("", "/results", "/epochs", "/classes"):
+        answer = client.get(f"/api/runs/{key}{view}")
+        assert answer.status_code == 404
+        assert "gone" in answer.json()["detail"]
+    assert client.get("/api/compare", params={"run": key}).status_code == 404
+
+
+def test_bodies_that_are_nonsense(client):
+    for body in (b"", b"{", b"[]", b'{"epochs": -1}', b'{"epochs": "many"}', b'{"epochs": 1e99}', b"\xff" * 100):
+        assert client.post("/api/teach", content=body).status_code == 422
+    for name in ("\x00", "a\nb", "x" * 5000):
+        assert client.post("/api/draft", params={"name": name}, content=photo()).status_code == 422
+
+
+def test_names_are_only_ever_text(client):
+    """A script for a name comes back as it is, in JSON; what the page makes of it is seen in the browser's tests."""
+    assert client.post("/api/draft", params={"name": SCRIPT}, content=photo()).json()["name"] == SCRIPT
+    answer = client.get("/api/draft")
+    assert answer.headers["content-type"] == "application/json"
+    client.delete("/api/draft")
+
+
+def test_the_page_writes_no_markup():
+    """No script of ours parses text as markup, or as a program."""
+    static = Path(__file__).parent.parent / "src" / "podnet" / "studio" / "static"
+    for file in static.glob("*.js"):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "srcdoc",
+        ):
+            assert word not in file.read_text(), (file.name, word)
+
+
+def test_another_address_needs_the_token(tmp_path):
+    make_run(tmp_path / "one", 1, epochs=1, base=4)
+    with serving(tmp_path, None, "--host", "0.0.0.0") as client:
+        token = client.address.partition("token=")[2]
+        here = f"http://127.0.0.1:{client.base_url.port}"
+        assert len(token) >= 32
+        assert client.get(f"{here}/api/runs").status_code == 401
+        assert client.get(f"{here}/").status_code == 401
+        assert client.get(f"{here}/api/runs?token=wrong").status_code == 401
+        assert client.get(f"{here}/api/runs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get(f"{here}/api/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        assert client.post(f"{here}/api/teach?token={token}").status_code == 401  # only a page is opened with it
+        opened = client.get(f"{here}/?token={token}")
+        assert opened.status_code == 303
+        assert opened.headers["location"] == "/"
+        assert "HttpOnly" in opened.headers["set-cookie"]
+        assert "SameSite=strict" in opened.headers["set-cookie"]
+        assert client.get(f"{here}/api/runs").status_code == 200  # with the cookie
+        refused = client.get(f"{here}/api/runs", headers={"Host": "evil.example"})
+        assert refused.status_code == 403
+
+
+def test_which_addresses_are_only_here():
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost")] == [True] * 4
+    assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.1", "example.org", "")] == [False] * 5

@@ -1,0 +1,267 @@
+"""The page in a real browser, used as a person would: watch, compare, look, drop photos, teach, undo."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from studio_at_scale import make_run
+
+from coloured import photos_of
+from studio import runs_of, serving
+
+CHROMIUM = os.environ.get("PODNET_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="no Chromium here; install it (apt-get install chromium) or name one in PODNET_CHROMIUM"
+)
+SCRIPT = "<img src=x onerror=alert(1)>"
+VIEWS = ("runs", "run", "compare", "model", "try", "teach")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages; whatever the page complains of is an error."""
+    contexts = []
+
+    def opened(address, **options):
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        context.set_default_timeout(30_000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"a script ran: {dialog.message}"))
+        page.on("request", lambda request: asked.append(request.url))
+        contexts.append(context)
+        page.goto(address)
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    complaints, asked = [], []
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert all(url.startswith(("http://127.0.0.1", "data:", "blob:")) for url in asked)  # nothing from elsewhere
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Two runs, one with a script for a name, and a model of colours, one of them a script too."""
+    folder = tmp_path_factory.mktemp("shop")
+    make_run(folder / "runs" / "first", 4, seed=1, epochs=3, base=4)
+    make_run(folder / "runs" / "second", 4, seed=2, epochs=3, base=4, method="ucir")
+    make_run(folder / "runs" / SCRIPT, 4, seed=3, epochs=3, base=4)
+    photos_of(folder / "photos", "red", "green", "blue")
+    (folder / "photos" / "green").rename(folder / "photos" / SCRIPT)
+    photos_of(folder / "more", "grey")
+    command = [sys.executable, "-m", "podnet", "learn", str(folder / "m.podnet"), str(folder / "photos")]
+    options = ["--epochs", "4", "--finetune-epochs", "2", "--batch-size", "8", "--image-size", "16"]
+    subprocess.run([*command, *options, "--exemplars", "5"], check=True, capture_output=True)
+    with serving(folder / "runs", folder / "m.podnet") as client:
+        client.folder = folder
+        yield client
+
+
+def drop(page, selector, files):
+    """Drop files on an element, as a mouse would."""
+    contents = [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in files]
+    transfer = page.evaluate_handle(
+        """(contents) => {
+            const transfer = new DataTransfer();
+            for (const [name, text] of contents) {
+                const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+                transfer.items.add(new File([bytes], name, { type: "image/png" }));
+            }
+            return transfer;
+        }""",
+        contents,
+    )
+    page.dispatch_event(selector, "drop", {"dataTransfer": transfer})
+
+
+def address_of(shop, view):
+    keys = [run["id"] for run in runs_of(shop).values()]
+    rest = {"run": f"/{keys[0]}", "compare": f"/{','.join(keys)}"}.get(view, "")
+    return f"{shop.address}#/{view}{rest}"
+
+
+def settled(page, view):
+    """Wait until a view shows what it has to show."""
+    wanted = {"runs": ".runs tbody tr", "model": ".classes li img", "try": ".drop", "teach": ".drop"}
+    page.wait_for_selector(wanted.get(view, ".plot[data-drawn=yes]"))
+
+
+def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
+    command = [sys.executable, "-m", "podnet", "run", "--output", str(tmp_path / "runs" / "live"), "--epochs", "3"]
+    with serving(tmp_path / "runs") as client:
+        page = open_page(client.address)
+        page.get_by_text("No runs yet").wait_for()
+        running = subprocess.Popen([*command, "--finetune-epochs", "2"], stdout=subprocess.DEVNULL)
+        try:
+            row = page.locator(".runs tbody tr")
+            row.locator(".state.running").wait_for()
+            row.get_by_role("link").click()
+            page.locator("h1", has_text="live").wait_for()
+            counts = []
+            while page.locator(".state.done").count() == 0 and running.poll() in (None, 0):
+                words = page.locator("main .row .soft").first.inner_text()
+                counts += [words.split()[0]] if words[:1].isdigit() and words.split()[0] not in counts else []
+                page.wait_for_timeout(50)
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+        assert len(counts) >= 3, counts  # it was seen to grow
+        page.locator(".state.done").wait_for()
+        lines = [json.loads(x) for x in (tmp_path / "runs" / "live" / "results.jsonl").read_text().splitlines()]
+        table = page.locator("section.card", has=page.get_by_role("heading", name="Results"))
+        table.locator("tbody tr").nth(len(lines) - 1).wait_for()
+        last = table.locator("tbody tr").last.inner_text().split()
+        assert last[0] == str(lines[-1]["task"])
+        assert float(last[3]) == pytest.approx(lines[-1]["accuracy"]["cnn"], abs=0.006)
+
+
+def test_compare_two_runs_by_keyboard_and_take_them_home(shop, open_page):
+    page = open_page(address_of(shop, "runs"))
+    for name in ("first", "second"):
+        page.get_by_label(f"Choose {name}").focus()
+        page.keyboard.press("Space")
+    page.get_by_role("button", name="Compare 2 runs").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".plot[data-drawn=yes]")
+    runs = runs_of(shop)
+    averages = page.locator("section.card", has=page.get_by_role("heading", name="Averages"))
+    text = averages.inner_text()
+    for name in ("first", "second"):
+        for inference in ("cnn", "nme"):
+            assert f"{runs[name]['average'][inference]:.2f}" in text
+    assert "lambda" not in text
+    legend = page.locator(".plot .legendtext").all_text_contents()
+    assert any(label.startswith("ucir (NME)") for label in legend)
+    saved = {}
+    for kind in ("PNG", "SVG", "CSV"):
+        with page.expect_download() as waiting:
+            page.get_by_label(f"Accuracy on all classes seen: save as {kind}").click()
+        saved[kind] = waiting.value.path().read_bytes()
+    assert saved["PNG"].startswith(b"\x89PNG")
+    assert b"<svg" in saved["SVG"]
+    rows = [line.split(",") for line in saved["CSV"].decode().splitlines()]
+    assert [row[0] for row in rows[1:]] == ["4", "5", "6", "7"]
+    curve = next(i for i, label in enumerate(rows[0]) if label.startswith("podnet (CNN)"))
+    assert [float(row[curve]) for row in rows[1:]] == pytest.approx(runs["first"]["curves"]["cnn"], abs=1e-3)
+
+
+def test_open_the_matrix(shop, open_page):
+    page = open_page(f"{shop.address}#/run/{runs_of(shop)['first']['id']}")
+    matrix = page.locator("figure", has=page.get_by_role("heading", name="Accuracy matrix"))
+    matrix.locator(".plot[data-drawn=yes]").wait_for()
+    matrix.get_by_text("As a table").click()
+    shown = [row.split() for row in matrix.locator("tbody tr").all_inner_texts()]
+    lines = [json.loads(x) for x in (shop.folder / "runs" / "first" / "results.jsonl").read_text().splitlines()]
+    for line, row in zip(lines, shown, strict=True):
+        values = line["accuracy_per_task"]["nme"]
+        assert [float(x) for x in row[1 : 1 + len(values)]] == pytest.approx(values, abs=0.006)
+        assert row[1 + len(values) :] == ["—"] * (len(lines) - len(values))
+    page.get_by_role("radio", name="CNN").check(force=True)
+    page.wait_for_timeout(300)
+    first = float(matrix.locator("tbody tr").last.inner_text().split()[1])
+    assert first == pytest.approx(lines[-1]["accuracy_per_task"]["cnn"][0], abs=0.006)
+    headings = page.locator("h3").all_inner_texts()
+    for wanted in ("Each class: when it was new, and now", "Confusion matrix after the last task", "Losses: train"):
+        assert wanted in headings
+    page.get_by_text("podnet run --config").wait_for()
+
+
+def test_drop_teach_recognise_undo(shop, open_page):
+    """As somebody with photos would go about it."""
+    page = open_page(address_of(shop, "try"))
+    drop(page, ".drop", [shop.folder / "photos" / "red" / "2.png", shop.folder / "more" / "grey" / "0.png"])
+    page.locator("article .scores li").nth(11).wait_for()  # two photos, two inferences, three classes
+    red = page.locator("article", has=page.get_by_role("heading", name="2.png"))
+    assert red.locator("section", has_text="NME").locator("li").first.inner_text().startswith("red")
+    assert red.locator("canvas").count() == 1
+    page.get_by_role("link", name="Teach").click()
+    page.get_by_label("Name of the class").fill("ash")
+    drop(page, ".drop", sorted((shop.folder / "more" / "grey").iterdir()))
+    page.locator(".thumbs li").nth(9).wait_for()
+    page.get_by_label("Epochs").fill("4")
+    page.get_by_role("button", name="Teach").click()
+    page.get_by_text("Learning ash").wait_for()
+    page.get_by_text("It has learned ash.").wait_for(timeout=120_000)
+    assert "new classes" in page.locator(".notice.good table").inner_text()
+    page.get_by_role("link", name="Try", exact=True).click()
+    drop(page, ".drop", [shop.folder / "more" / "grey" / "0.png"])
+    answer = page.locator("article section", has_text="NME").locator("li").first
+    answer.wait_for()
+    assert answer.inner_text().startswith("ash")
+    page.get_by_role("link", name="Model").click()
+    page.get_by_role("heading", name="ash").wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("heading", name="ash").wait_for(state="detached")
+    assert page.locator(".classes > li").count() == 3
+    page.get_by_label("Remove red").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("heading", name="red").wait_for(state="detached")
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("heading", name="red").wait_for()
+
+
+def test_a_photo_that_is_none_is_told_in_words(shop, open_page, tmp_path):
+    (tmp_path / "notes.png").write_text("no picture")
+    page = open_page(address_of(shop, "try"))
+    drop(page, ".drop", [tmp_path / "notes.png"])
+    page.get_by_text("the photo cannot be read: not a JPEG").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_view_is_for_everyone(shop, open_page, theme, width):
+    """axe-core finds nothing to object to; nothing sticks out of a narrow screen; names are shown as text."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(shop.address, color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 800})
+    for view in VIEWS:
+        page.goto(address_of(shop, view))
+        settled(page, view)
+        page.wait_for_timeout(300)
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert {v["id"]: [node["html"] for node in v["nodes"]][:3] for v in found} == {}, (view, theme, width)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
+        if view in ("runs", "compare", "model"):
+            assert page.get_by_text(SCRIPT).count() >= 1
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_path, open_page):
+    make_run(tmp_path / "runs" / "one", 1, epochs=1, base=4)
+    with serving(tmp_path / "runs") as client:
+        port = str(client.base_url.port)
+        page = open_page(client.address)
+        page.get_by_text("live", exact=True).wait_for()
+    page.get_by_text("connection lost").wait_for()
+    make_run(tmp_path / "runs" / "two", 1, epochs=1, base=4)
+    time.sleep(0.5)
+    with serving(tmp_path / "runs", None, "--port", port):
+        page.get_by_role("link", name="two").wait_for(timeout=60_000)
+        assert page.locator(".runs tbody tr").count() == 2
+
+
+def test_the_api_has_a_page(shop, open_page, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{shop.address}docs")
+    page.get_by_text("/api/compare").first.wait_for(timeout=30_000)
+    context.close()
