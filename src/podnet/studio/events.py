@@ -65,7 +65,8 @@ class Studio:
         """Look at the files for ever."""
         version = self.model_version()
         await asyncio.to_thread(self.index.refresh)
-        await asyncio.to_thread(import_module, "podnet.studio.comparison")  # the first comparison need not wait for it
+        await asyncio.to_thread(import_module, "podnet.studio.comparison")  # the first to ask need not wait for it,
+        await asyncio.to_thread(self.view)  # nor for torch
         while True:
             changed = await asyncio.to_thread(self.index.refresh)
             if changed or self.model_version() != version:

@@ -1,6 +1,6 @@
 // The frame: which view is shown, light or dark, whether the server is there.
 
-import { redrawAll } from "./charts.js";
+import { loadPlotly, redrawAll } from "./charts.js";
 import { h } from "./dom.js";
 import { compareView } from "./compare.js";
 import { modelView } from "./model.js";
@@ -59,8 +59,8 @@ try {
   document.getElementById("folder").textContent = `· runs below ${store.folder}${store.model ? ` · model ${store.model}` : ""}`;
   show(true);
   window.addEventListener("hashchange", () => show(false));
-  performance.mark("first-view");
   document.documentElement.dataset.ready = "yes";
+  setTimeout(loadPlotly, 500); // the first chart need not wait for it
 } catch (error) {
   main.replaceChildren(h("p", { class: "notice bad", role: "alert" }, error.message));
 }

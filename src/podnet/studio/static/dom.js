@@ -86,11 +86,12 @@ const isWord = (value) => typeof value === "string" && !/^[\d—-]/.test(value);
 
 // A table of numbers: the first column says what a row is. `shown` formats a value for the eye.
 export function tableOf(title, { columns, rows }, shown = (value) => (typeof value === "number" ? String(Math.round(value * 100) / 100) : value ?? "—")) {
+  const words = columns.map((_, i) => rows.some((row) => isWord(row[i])) && "word");
   return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${title}, table` },
     h("table", {},
-      h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { scope: "col", class: rows.length && isWord(rows[0][i]) && "word" }, name)))),
+      h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { scope: "col", class: words[i] }, name)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) =>
-        i === 0 ? h("th", { scope: "row" }, shown(value)) : h("td", { class: isWord(value) && "word" }, shown(value))))))));
+        i === 0 ? h("th", { scope: "row" }, shown(value)) : h("td", { class: words[i] }, shown(value))))))));
 }
 
 export function titledTable(title, table, shown) {

@@ -82,6 +82,8 @@ export function modelView(container) {
       titledTable("Classes", { columns: ["class", "learned", "photos", "exemplars", "accuracy then", "now", "nearest"], rows: model.classes.map((r) => [r.name, r.learned, r.photos, r.exemplars, r.then, r.now, r.nearest.map((n) => n.name).join("; ")]) }),
       titledTable("History", { columns: ["call", "date", "new classes", "photos", "CNN", "NME", "seconds"], rows: model.history.map((e, i) => [i + 1, e.date, e.new.join(", ") || `refreshed ${e.refreshed.join(", ")}`, e.photos, e.accuracy.cnn ?? null, e.accuracy.nme ?? null, e.seconds]) }));
   };
+  head.append(h("p", { class: "soft" }, "loading the model …"));
+  body.hidden = true;
   body.append(h("h2", {}, "Map"), chart.element, h("h2", {}, "Classes"), list, h("h2", {}, "Tables"), below);
   container.append(trouble, head, body);
   load().catch(fail);

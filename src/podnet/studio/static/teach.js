@@ -20,14 +20,14 @@ export function changeBar(model, done, fail) {
 
 function outcome({ entry, before }) {
   const value = (source, key, i) => source?.[key]?.[i] ?? null;
-  const rows = [["all classes", "accuracy"], ["old classes", "old_accuracy"], ["new classes", "new_accuracy"]]
-    .map(([words, key]) => [words, ...["cnn", "nme"].flatMap((i) => [key === "accuracy" || key === "old_accuracy" ? value(before, "accuracy", i) : null, value(entry, key, i)])])
-    .map((row, i) => (i === 0 ? [row[0], null, row[2], null, row[4]] : row));
-  const drops = Object.entries(entry.per_class?.nme ?? entry.per_class?.cnn ?? {}).flatMap(([name, now]) => {
-    const then = (before?.per_class?.nme ?? before?.per_class?.cnn ?? {})[name];
+  const rows = [["all classes", "accuracy"], ["old classes", "old_accuracy"], ["new classes", "new_accuracy"]] // before, all were old
+    .map(([words, key]) => [words, ...["cnn", "nme"].flatMap((i) => [key === "old_accuracy" ? value(before, "accuracy", i) : null, value(entry, key, i)])]);
+  const best = Object.keys(entry.accuracy).sort((a, b) => entry.accuracy[b] - entry.accuracy[a])[0];
+  const drops = Object.entries(entry.per_class[best] ?? {}).flatMap(([name, now]) => {
+    const then = before?.per_class[best]?.[name];
     return then !== undefined && then !== null && now !== null && then - now > 5 ? [`${name}: ${number(then, 1)} to ${number(now, 1)}`] : [];
   });
-  return h("div", {}, entry.accuracy && Object.keys(entry.accuracy).length
+  return h("div", {}, best
     ? tableOf("Held-out accuracy", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
     : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
     drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
@@ -120,9 +120,8 @@ export function teachView(container) {
     const { state, message, classes, phase, epoch, epochs: of, share, began } = store.teaching;
     if (state === "running") {
       draft.hidden = true;
-      const left = phase && share > 0.05 ? "" : "";
       status.replaceChildren(h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, `Learning ${classes.join(", ")}`), stop),
-        track(share ?? 0, "progress of the phase"), h("p", { class: "soft" }, phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far${left}` : "looking at the photos …")));
+        track(share ?? 0, "progress of the phase"), h("p", { class: "soft" }, phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far` : "looking at the photos …")));
     } else {
       draft.hidden = false;
       const kind = { failed: "bad", done: "good", stopped: "" }[state];
