@@ -79,7 +79,7 @@ def _result(folder, task, tasks, images, base, draws, history):
         best = [max(r[t] for _, r in history[inference] if len(r) > t) for t in range(task)]
         line["accuracy"][inference] = line["accuracy_top5"][inference] = float(hit.mean())
         line["average_incremental_accuracy"][inference] = float(np.mean([a for a, _ in history[inference]]))
-        line["forgetting"][inference] = float(np.mean([b - n for b, n in zip(best, row)])) if task else 0.0
+        line["forgetting"][inference] = float(np.mean(np.array(best) - row[:task])) if task else 0.0
         line["old_accuracy"][inference] = float(hit[task_of < task].mean()) if task else None
         line["new_accuracy"][inference] = float(hit[task_of == task].mean())
         line["accuracy_per_task"][inference] = row
@@ -129,7 +129,9 @@ def _in_a_browser(address, known):
         browser = playwright.chromium.launch(executable_path=known.chromium, args=["--no-sandbox"])
 
         def opened(view, shown):
-            """A new page with an empty cache, and the seconds until it shows something."""
+            """A new page with an empty cache, the only one, and the seconds until it shows something."""
+            for context in browser.contexts:
+                context.close()
             page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
             began = time.perf_counter()
             page.goto(f"{address}{view}")
@@ -148,7 +150,7 @@ def _in_a_browser(address, known):
         keys = page.eval_on_selector_all(".runs tbody tr", "rows => rows.map(row => row.dataset.id)")
         chosen = ",".join(random.Random(0).sample(keys, min(20, len(keys))))
         for name, view in (("comparison of 20 runs", f"#/compare/{chosen}"), ("one run", f"#/run/{keys[0]}")):
-            page.goto(f"{address}#/runs")
+            page, _ = opened("", rows)
             page.wait_for_timeout(2000)  # a person looks at the list first
             began = time.perf_counter()
             page.goto(f"{address}{view}")

@@ -149,23 +149,23 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
         return {"summary": asdict(summary) if summary else None, **overview(found)}
 
     @app.get("/api/runs/{key}/results", tags=["runs"])
-    def results(key: str, start: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+    def results(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
         """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
         found = run_of(key)
         lines = found.results()
-        return {"generation": found.generation, "lines": lines[start:]}
+        return JSONResponse({"generation": found.generation(found.results_file), "lines": lines[start:]})
 
     @app.get("/api/runs/{key}/epochs", tags=["runs"])
-    def epochs(key: str, start: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+    def epochs(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
         """The lines of epochs.jsonl from one on."""
         found = run_of(key)
         lines = found.epochs()
-        return {"generation": found.generation, "lines": lines[start:]}
+        return JSONResponse({"generation": found.generation(found.epochs_file), "lines": lines[start:]})
 
     @app.get("/api/runs/{key}/classes", tags=["runs"])
-    def of_classes(key: str) -> dict[str, Any]:
+    def of_classes(key: str) -> Response:
         """Accuracy of each class when it was new and now, and the confusion matrix after the last task."""
-        return classes(run_of(key))
+        return JSONResponse(classes(run_of(key)))
 
     @app.get("/api/compare", tags=["runs"])
     def comparison(run: Annotated[list[str], Query(max_length=200)]) -> Comparison:

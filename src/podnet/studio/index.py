@@ -43,9 +43,9 @@ class WatchedRun(Run):
         with self.reading:
             return self._epochs.update()
 
-    @property
-    def generation(self) -> int:
-        return self._results.generation + self._epochs.generation
+    def generation(self, file: Path) -> int:
+        """How often that file was read from its start."""
+        return (self._results if file == self.results_file else self._epochs).generation
 
     def stamp(self) -> tuple[object, ...]:
         """Changes whenever the run does."""

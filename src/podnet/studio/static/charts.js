@@ -59,6 +59,7 @@ export class Chart {
       h("div", { class: "bar" }, h("h3", {}, title), h("span", { class: "row" }, ["PNG", "SVG", "CSV"].map(save))),
       this.plot, note && h("figcaption", {}, note), this.details);
     live.add(this);
+    loadPlotly(); // while the numbers are on their way
   }
 
   // traces and layout are Plotly's; `numbers` is the same as {columns, rows}; `words` says what is to be seen.

@@ -90,7 +90,8 @@ function resultTable(results) {
 }
 
 export function runView(container, id) {
-  const data = { results: [], epochs: [], classes: null, generation: null };
+  const path = `/api/runs/${encodeURIComponent(id)}`;
+  const data = { results: [], epochs: [], classes: null, generations: {} };
   const head = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   const charts = {
@@ -107,7 +108,7 @@ export function runView(container, id) {
   const about = h("div");
   let inference = "nme";
   const choice = h("div", { class: "switch", role: "radiogroup", "aria-label": "Inference" }, ["cnn", "nme"].map((name) =>
-    h("label", {}, h("input", { type: "radio", name: "inference", value: name, checked: name === inference, onchange: () => { inference = name; draw(true); } }), NAMES[name])));
+    h("label", {}, h("input", { type: "radio", name: "inference", value: name, checked: name === inference, onchange: () => { inference = name; drawResults(); drawClasses(); } }), NAMES[name])));
   const body = h("div", { hidden: true }, h("h2", {}, "Accuracy"),
     h("div", { class: "grid" }, charts.curve.element, h("div", {}, charts.balance.element)), h("div", { class: "tools" }, h("h2", {}, "What becomes of the classes"), choice),
     h("div", { class: "grid" }, charts.matrix.element, charts.classes.element, charts.confusion.element, charts.seconds.element),
@@ -131,25 +132,26 @@ export function runView(container, id) {
         fact("method", [run.method, run.fidelity].filter(Boolean).join(", ")), fact("dataset", run.dataset), fact("protocol", run.protocol), fact("seed", String(run.seed ?? "—"))));
   };
 
-  const draw = (results) => {
-    if (results && data.results.length) {
-      body.hidden = false;
-      const kinds = inferencesOf(data.results);
-      if (!kinds.includes(inference)) inference = kinds[0];
-      choice.hidden = kinds.length < 2;
-      for (const input of choice.querySelectorAll("input")) input.checked = input.value === inference;
-      curve(charts.curve, data.results);
-      balance(charts.balance, data.results, inference);
-      matrix(charts.matrix, data.results, inference);
-      seconds(charts.seconds, data.results);
-      table.replaceChildren(titledTable("Results", resultTable(data.results)));
-      const ready = data.classes?.inferences[inference];
-      charts.classes.element.hidden = charts.confusion.element.hidden = !ready;
-      if (ready) {
-        perClass(charts.classes, data.classes, inference);
-        confusion(charts.confusion, data.classes, inference);
-      }
-    }
+  const drawResults = () => {
+    body.hidden = false;
+    const kinds = inferencesOf(data.results);
+    if (!kinds.includes(inference)) inference = kinds[0];
+    choice.hidden = kinds.length < 2;
+    for (const input of choice.querySelectorAll("input")) input.checked = input.value === inference;
+    curve(charts.curve, data.results);
+    balance(charts.balance, data.results, inference);
+    matrix(charts.matrix, data.results, inference);
+    seconds(charts.seconds, data.results);
+    table.replaceChildren(titledTable("Results", resultTable(data.results)));
+  };
+  const drawClasses = () => {
+    const ready = data.classes?.inferences[inference];
+    charts.classes.element.hidden = charts.confusion.element.hidden = !ready;
+    if (!ready) return;
+    perClass(charts.classes, data.classes, inference);
+    confusion(charts.confusion, data.classes, inference);
+  };
+  const drawLosses = () => {
     for (const phase of new Set(data.epochs.map((line) => line.phase))) {
       if (!lossCharts.has(phase)) {
         lossCharts.set(phase, new Chart(`Losses: ${phase}`, { height: 300 }));
@@ -159,24 +161,31 @@ export function runView(container, id) {
     }
   };
 
-  const load = async () => {
-    const path = `/api/runs/${encodeURIComponent(id)}`;
-    const [results, epochs] = await Promise.all([request(`${path}/results?start=${data.results.length}`), request(`${path}/epochs?start=${data.epochs.length}`)]);
-    const generation = epochs.generation;
-    if (data.generation !== null && generation !== data.generation) { // it was resumed from further back, or begun anew
-      Object.assign(data, { results: [], epochs: [], classes: null, generation: null });
-      return load();
+  // Both files grow; a new generation means that the run was cut back, or begun anew: then all is read again.
+  const grow = async (name) => {
+    const { generation, lines } = await request(`${path}/${name}?start=${data[name].length}`);
+    if (data.generations[name] !== undefined && generation !== data.generations[name]) {
+      data[name] = [];
+      delete data.generations[name];
+      if (name === "results") data.classes = null;
+      return grow(name);
     }
-    data.generation = generation;
-    data.results.push(...results.lines);
-    data.epochs.push(...epochs.lines);
-    const grew = results.lines.length > 0 || data.classes === null;
-    if (grew && data.results.length) data.classes = await request(`${path}/classes`).catch((error) => { trouble.textContent = error.message; trouble.hidden = false; return data.classes; });
-    draw(grew);
+    data.generations[name] = generation;
+    data[name].push(...lines);
+    return lines.length > 0;
+  };
+
+  const load = async () => {
+    if (await grow("results") || (data.results.length && data.classes === null)) {
+      drawResults();
+      data.classes = await request(`${path}/classes`);
+      drawClasses();
+    }
+    if (await grow("epochs")) drawLosses();
   };
 
   const loadAbout = async () => {
-    const { config, environments, command, folder } = await request(`/api/runs/${encodeURIComponent(id)}`);
+    const { config, environments, command, folder } = await request(path);
     const copy = h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(command); copy.textContent = "copied"; } }, "copy");
     const words = (value) => (value && typeof value === "object" ? Object.entries(value).map(([k, v]) => `${k} ${v}`).join(", ") : String(value ?? "—"));
     about.replaceChildren(h("h2", {}, "How it came about"),
