@@ -4,18 +4,17 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
-
-TRAINING = {"epochs": 2, "finetune_epochs": 1, "batch_size": 8, "image_size": 16, "exemplars": 4}
 
 
 @contextmanager
 def serving(folder, model=None, *options):
     """A client of a server for the runs below a folder and a model."""
-    command = [sys.executable, "-m", "podnet", "studio", str(folder), "--no-browser", "--port", "0", *options]
+    command = [sys.executable, "-P", "-m", "podnet", "studio", str(folder), "--no-browser", "--port", "0", *options]
     command += ["--model", str(model)] if model else []
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=model and Path(model).parent)
     try:
         address = next(line.strip() for line in server.stdout if line.startswith("http://"))
         with httpx.Client(base_url=address.partition("?")[0], timeout=60) as client:

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 import yaml
@@ -19,12 +20,13 @@ from safetensors.numpy import load_file
 from studio_at_scale import make_run
 
 from coloured import photos_of
+from podnet.benchmarks.paper import published
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
-from podnet.files import GrowingLines, append_line, is_locked, keep_lines, locked
+from podnet.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
 from podnet.model.look import look
-from podnet.model.model import load_model
-from podnet.model.undo import accept, can_undo, undo, undoable
+from podnet.model.model import changing, load_model
+from podnet.model.undo import accept, can_undo, undo
 from podnet.studio.index import RunIndex
 from podnet.studio.model_view import nearest_classes, proxy_map
 from studio import events, runs_of, serving
@@ -159,7 +161,10 @@ def test_the_papers_average_stands_beside_its_protocol(tmp_path):
     with serving(tmp_path) as client:
         runs = runs_of(client)
         paper = client.get("/api/compare", params={"run": runs["run"]["id"]}).json()["paper"]
-        assert {(p["label"], p["mean"]) for p in paper} == {("PODNet (CNN)", 57.98), ("PODNet (NME)", 61.4)}
+        assert {(p["label"], p["mean"]) for p in paper} == {
+            ("PODNet (CNN), 50 steps", 57.98),
+            ("PODNet (NME), 50 steps", 61.4),
+        }
         assert client.get("/api/compare", params={"run": runs["less memory"]["id"]}).json()["paper"] == []
 
 
@@ -204,7 +209,20 @@ def test_a_run_that_is_being_cut_back_is_read_anew(tmp_path):
     keep_lines(lines.path, lambda line: line["task"] < 2)
     append_line(lines.path, {"task": 2, "again": True})
     assert lines.update()[-1] == {"task": 2, "again": True}
-    assert lines.generation == before + 1
+    assert lines.generation != before
+    before = lines.generation
+    lines.path.unlink()
+    assert lines.update() == []
+    with open(lines.path, "w") as file:  # perhaps with the inode of the one before, and longer
+        file.writelines(json.dumps({"task": 0, "of": "another run", "number": i}) + "\n" for i in range(9))
+    assert len(lines.update()) == 9
+    assert lines.generation != before
+    before = lines.generation
+    with open(lines.path, "r+") as file:  # the same file, other lines
+        file.write(json.dumps({"task": 7, "of": "a third one!", "number": 1}) + "\n")
+        file.truncate()
+    assert [line["task"] for line in lines.update()] == [7]
+    assert lines.generation != before
 
 
 def test_looking_at_a_lock_does_not_stop_who_wants_it(tmp_path):
@@ -228,6 +246,84 @@ def test_an_index_of_nothing_and_of_a_folder_that_comes_later(tmp_path):
     index._next_walk = 0
     assert index.refresh() is True
     assert len(index.since(0).runs) == 1
+
+
+def test_a_run_that_was_replaced_is_another_run(tmp_path):
+    """Removed and run again between two looks."""
+    index = RunIndex(tmp_path)
+    make_run(tmp_path / "a", 3, seed=1, epochs=1, base=4)
+    index.refresh()
+    [first] = index.since(0).runs
+    run = index.run(json.loads(first)["id"])
+    assert len(run.epochs()) == 3
+    before = run.generation(run.epochs_file)
+    shutil.rmtree(tmp_path / "a")
+    make_run(tmp_path / "a", 3, seed=2, epochs=2, base=4)
+    index.refresh()
+    [second] = index.since(0).runs
+    assert json.loads(first)["curves"] != json.loads(second)["curves"]
+    run = index.run(json.loads(second)["id"])
+    assert [line["task"] for line in run.results()] == [0, 1, 2]
+    assert len(run.epochs()) == 6
+    assert run.generation(run.epochs_file) != before
+
+
+def test_one_odd_run_does_not_hide_the_others(tmp_path):
+    good = make_run(tmp_path / "good", 2, epochs=1, base=4)
+    for name, config, line in (
+        ("infinite", "seed: .inf\n", '{"task": 0}\n'),
+        ("nan", "seed: 1\n", (good / "results.jsonl").read_text().replace('"cnn": ', '"cnn": NaN, "x": ')),
+        ("deep", "seed: 1\n", "[" * 100_000 + "\n"),
+        ("list", "[]\n", ""),
+        ("empty", "", ""),
+        ("binary", "\x00\x01", "\x00\n"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(config)
+        (tmp_path / name / "results.jsonl").write_text(line)
+    with serving(tmp_path) as client:
+        states = {name: run["state"] for name, run in runs_of(client).items()}
+        assert states.pop("good") == "done"
+        assert set(states.values()) == {"unreadable"}
+        for run in runs_of(client).values():
+            for view in ("", "/results", "/epochs", "/classes"):
+                assert client.get(f"/api/runs/{run['id']}{view}").status_code in (200, 422), (run["name"], view)
+
+
+def test_interrupted_it_ends_in_peace(tmp_path):
+    make_run(tmp_path / "a", 1, epochs=1, base=4)
+    command = [sys.executable, "-m", "podnet", "studio", str(tmp_path), "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        address = next(line.strip() for line in server.stdout if line.startswith("http://"))
+        with httpx.Client(base_url=address, timeout=60) as client:
+            told = events(client)
+            next(told)  # a page is open
+            server.send_signal(signal.SIGINT)
+            for _ in told:
+                pass  # to its end
+        assert server.wait(20) == 0
+        assert server.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {"PODNet (CNN), 50 steps": 57.98, "PODNet (NME), 50 steps": 61.4}),
+        ({"base": None, "increment": 5}, {"PODNet (CNN), 10 steps": 63.19, "PODNet (NME), 10 steps": 64.03}),
+        ({"method": "icarl", "increment": 10}, {"iCaRL, 5 steps": 58.08}),
+        ({"increment": 9}, {}),
+        ({"increment": 0}, {}),
+        ({"memory_per_class": 5}, {}),
+        ({"validation": 0.1}, {}),
+        ({"lambda_c": 0.0}, {}),
+        ({"distillation": "pixels"}, {}),
+        ({"classes": 20}, {}),
+        ({"dataset": "digits"}, {}),
+    ],
+)
+def test_when_the_paper_has_a_number(change, expected):
+    config = {"method": "podnet", "dataset": "cifar100", "base": 50, "increment": 1, "memory_per_class": 20}
+    assert {label: number.mean for label, number in published(config | change).items()} == expected
 
 
 def test_a_failed_run_says_why(tmp_path):
@@ -319,25 +415,25 @@ def test_the_heat_map_is_grad_cam_by_loops(taught):
 def test_undo_brings_back_the_very_file(model):
     before = model.read_bytes()
     assert not can_undo(model)
-    with undoable(model):
-        model.write_bytes(b"changed")
+    with changing(model, undoable=True):
+        write_atomically(model, b"changed")
     assert can_undo(model)
     undo(model)
     assert model.read_bytes() == before
     assert not can_undo(model)
     with pytest.raises(PodnetError, match="nothing to undo"):
         undo(model)
-    with undoable(model):
-        model.write_bytes(b"changed")
+    with changing(model, undoable=True):
+        write_atomically(model, b"changed")
     accept(model)
     assert not can_undo(model)
     assert [file.name for file in model.parent.iterdir()] == ["shop.podnet"]
 
 
 def test_undo_never_replaces_another_change(model):
-    with undoable(model):
-        model.write_bytes(b"changed")
-    model.write_bytes(b"changed by another program")
+    with changing(model, undoable=True):
+        write_atomically(model, b"changed")
+    write_atomically(model, b"changed by another program")
     assert not can_undo(model)
     with pytest.raises(PodnetError, match="nothing to undo"):
         undo(model)
@@ -346,7 +442,7 @@ def test_undo_never_replaces_another_change(model):
 
 def test_a_failed_change_leaves_nothing_to_undo(model):
     before = model.read_bytes()
-    with pytest.raises(ValueError, match="no"), undoable(model):
+    with pytest.raises(ValueError, match="no"), changing(model, undoable=True):
         raise ValueError("no")
     assert model.read_bytes() == before
     assert [file.name for file in model.parent.iterdir()] == ["shop.podnet"]
@@ -396,6 +492,7 @@ def test_teach_undo_forget(model, grey):
         undone = client.post("/api/model/undo").json()
         assert [c["name"] for c in undone["classes"]] == ["blue", "green", "red"]
         assert model.read_bytes() == before
+        assert client.get("/api/teach").json()["state"] == "idle"  # what is undone is not told as done
         assert client.post("/api/model/undo").status_code == 422
         forgotten = client.post("/api/model/forget", json={"name": "green"}).json()
         assert [c["name"] for c in forgotten["classes"]] == ["blue", "red"]
@@ -406,13 +503,19 @@ def test_teach_undo_forget(model, grey):
 
 
 def test_a_new_model_from_the_page(tmp_path, taught):
+    """In a folder with a stranger's torch.py, which nobody may run."""
     path = tmp_path / "new.podnet"
+    (tmp_path / "torch.py").write_text("raise SystemExit('a stranger ran')")
     with serving(tmp_path / "runs", path) as client:
         assert client.get("/api/model").json() == {"file": "new.podnet", "exists": False}
         assert "teach it two classes" in client.post("/api/predict", content=b"x").json()["detail"]
         for name in ("red", "blue"):
             for file in sorted((taught.parent / "photos" / name).iterdir()):
                 client.post("/api/draft", params={"name": name}, content=file.read_bytes())
+        photo = (taught.parent / "photos" / "green" / "0.png").read_bytes()
+        assert client.post("/api/draft", params={"name": "cafe\u0301"}, content=photo).json()["name"] == "caf\u00e9"
+        client.delete("/api/draft", params={"name": "cafe\u0301"})
+        assert [draft["name"] for draft in client.get("/api/draft").json()] == ["red", "blue"]
         client.post("/api/teach", json={"epochs": 1})
         assert wait_for(client, ("done", "failed"))["state"] == "done"
         assert [c["name"] for c in client.get("/api/model").json()["classes"]] == ["blue", "red"]
@@ -439,9 +542,15 @@ def test_the_server_survives_a_killed_training(model, grey):
         assert model.read_bytes() == before
         assert len(client.get("/api/draft").json()[0]["photos"]) == 10  # to teach again
         client.post("/api/teach", json={"epochs": 1000})
-        stopped = client.delete("/api/teach").json()
-        assert stopped["state"] == "stopped"
+        assert client.delete("/api/teach").json()["state"] == "stopped"
+        client.post("/api/teach", json={"epochs": 1000})  # at once, and it is not taken for the one that was stopped
+        end = time.monotonic() + 60
+        while not client.get("/api/teach").json()["phase"] and time.monotonic() < end:
+            time.sleep(0.1)
+        assert client.get("/api/teach").json()["state"] == "running"
+        assert client.delete("/api/teach").json()["state"] == "stopped"
         assert model.read_bytes() == before
+    assert {file.name for file in model.parent.iterdir()} <= {"shop.podnet", ".shop.podnet.learning"}
 
 
 def test_without_a_model_the_page_says_so(several):

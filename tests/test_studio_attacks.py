@@ -103,16 +103,16 @@ def test_files_of_the_page_and_no_others(client):
             assert answer.split()[1] in (b"404", b"400", b"422"), (prefix, path, answer[:200])
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8137", "localhost.evil.example", "169.254.169.254", ""])
+@pytest.mark.parametrize(
+    "host", ["[", "evil.example", "evil.example:8137", "localhost.evil.example", "169.254.1.1", ""]
+)
 def test_a_foreign_host_is_refused(client, host):
     answer = raw(client, f"GET /api/runs HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert answer.split()[1] in (b"403", b"400")
     assert b"one" not in answer.partition(b"\r\n\r\n")[2]
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1.evil.example"]
-)
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "http://["])
 def test_a_foreign_origin_is_refused(client, origin):
     for method, path in (
         ("GET", "/api/runs"),
@@ -289,7 +289,7 @@ def test_another_address_needs_the_token(tmp_path):
         assert opened.status_code == 303
         assert opened.headers["location"] == "/"
         assert "HttpOnly" in opened.headers["set-cookie"]
-        assert "SameSite=strict" in opened.headers["set-cookie"]
+        assert "SameSite=lax" in opened.headers["set-cookie"]
         assert client.get(f"{here}/api/runs").status_code == 200  # with the cookie
         refused = client.get(f"{here}/api/runs", headers={"Host": "evil.example"})
         assert refused.status_code == 403

@@ -199,6 +199,9 @@ def test_drop_teach_recognise_undo(shop, open_page):
     page.get_by_label("Epochs").fill("4")
     page.get_by_role("button", name="Teach").click()
     page.get_by_text("Learning ash").wait_for()
+    page.get_by_role("button", name="Stop").focus()
+    page.get_by_text("epoch 2 of 4").first.wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "Stop"  # news do not take the keyboard away
     page.get_by_text("It has learned ash.").wait_for(timeout=120_000)
     assert "new classes" in page.locator(".notice.good table").inner_text()
     page.get_by_role("link", name="Try", exact=True).click()
@@ -216,6 +219,14 @@ def test_drop_teach_recognise_undo(shop, open_page):
     page.get_by_role("heading", name="red").wait_for(state="detached")
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("heading", name="red").wait_for()
+
+
+def test_the_skip_link_stays_on_the_view(shop, open_page):
+    page = open_page(address_of(shop, "teach"))
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.locator("h1").inner_text() == "Teach it"
 
 
 def test_a_photo_that_is_none_is_told_in_words(shop, open_page, tmp_path):

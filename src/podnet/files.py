@@ -15,6 +15,8 @@ from typing import Any
 from podnet.errors import BusyError, PodnetError
 
 UNFINISHED = ".unfinished"  # the ending of a file being written
+os.umask(UMASK := os.umask(0))  # it can only be read by changing it, which is no work for several threads
+LAST = 256  # bytes by which a file that grew is told from another in its place
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -28,7 +30,7 @@ def write_atomically(path: Path, data: bytes | str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~UMASK)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
@@ -48,12 +50,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextlib.contextmanager
@@ -112,7 +108,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _parsed(lines: list[bytes], path: Path) -> list[dict[str, Any]]:
     try:
         records = [json.loads(line) for line in lines]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PodnetError(f"{path} is damaged: a line is not JSON ({error}).") from error
     if not all(isinstance(record, dict) and "task" in record for record in records):
         raise PodnetError(f"{path} is damaged: a line names no task.")
@@ -124,26 +120,36 @@ class GrowingLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._restart()
+
+    def _restart(self) -> None:
         self.records: list[dict[str, Any]] = []
-        self.generation = 0  # how often it was read from the start: counts from before mean nothing after
+        self.generation = time.time_ns()  # another whenever it is read from the start: counts from before mean nothing
         self._file = 0  # its inode
         self._read = 0  # bytes
+        self._last = b""  # some of them, which must still be there: inodes are used again
 
     def update(self) -> list[dict[str, Any]]:
         """All records; a line that is being written is left for later."""
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._file or status.st_size < self._read:
-                    self._file, self._read, self.records = status.st_ino, 0, []
-                    self.generation += 1
-                file.seek(self._read)
+                file.seek(self._read - len(self._last))
+                goes_on = status.st_ino == self._file and file.read(len(self._last)) == self._last
+                if not goes_on:
+                    if self._file:
+                        self._restart()
+                    self._file = status.st_ino
+                    file.seek(0)
                 added = file.read()
         except FileNotFoundError:
-            added, self._read, self.records = b"", 0, []
+            if self._file:
+                self._restart()
+            return self.records
         whole = added[: added.rfind(b"\n") + 1]
         self.records = [*self.records, *_parsed(whole.split(b"\n")[:-1], self.path)]
         self._read += len(whole)
+        self._last = (self._last + whole)[-LAST:]
         return self.records
 
 

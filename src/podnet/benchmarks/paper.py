@@ -51,15 +51,26 @@ def by_inference(rows: Iterable[tuple[str, Iterable[float]]]) -> Numbers:
 
 ROWS = {"icarl": "iCaRL", "bic": "BiC", "ucir": "UCIR", "podnet": "PODNet"}
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
+WHOLE = {"distillation": "spatial", "classification": "nca", "proxies": 10}  # PODNet with all its parts
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Number]:
-    """The average incremental accuracies that tables 1 and 2 print of a run's method and protocol, by their rows."""
+    """The average incremental accuracies that tables 1 and 2 print of a run's method and protocol, labelled."""
     dataset, method = str(config.get("dataset")), ROWS.get(str(config.get("method")), "")
-    classes = CLASSES.get(dataset, 0)
-    protocol = (config.get("classes") or classes, config.get("base"), config.get("memory_per_class"))
-    if not method or not classes or protocol != (classes, classes // 2, 20) or config.get("images_per_class"):
+    classes, increment = CLASSES.get(dataset, 0), config.get("increment")
+    half = classes // 2
+    protocol = (config.get("classes") or classes, config.get("base") or half, config.get("memory_per_class"))
+    changed = any(config.get(option) for option in ("images_per_class", "validation", "memory_total"))
+    ablated = any(config.get(option, value) != value for option, value in WHOLE.items())
+    ablated |= any(config.get(option) == 0 for option in ("lambda_c", "lambda_f"))
+    if not method or not classes or protocol != (classes, half, 20) or changed or ablated:
         return {}
-    column = f"{classes // 2 // int(config['increment'])} steps"
+    if not isinstance(increment, int) or increment < 1 or half % increment:
+        return {}
+    column = f"{half // increment} steps"
     found = with_std(dataset).items()
-    return {row: number for (row, steps), number in found if row.partition(" ")[0] == method and steps == column}
+    return {
+        f"{row}, {steps}": number
+        for (row, steps), number in found
+        if row.partition(" ")[0] == method and steps == column
+    }

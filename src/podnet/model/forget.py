@@ -11,9 +11,9 @@ from podnet.errors import PodnetError, printable
 from podnet.model.model import Model, changing, checkpoint_file, load_model
 
 
-def forget(path: Path, names: Sequence[str]) -> dict[str, int]:
+def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
     """Remove classes from the file; how many photos of each were in it. The file is replaced after it was searched."""
-    with changing(path):
+    with changing(path, undoable):
         model = load_model(path)
         photos = {name: _photos_of(model, model.label_of(name)) for name in names}
         for name in names:

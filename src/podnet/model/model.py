@@ -7,6 +7,9 @@ metadata    format, settings, classes, history, temperatures, and the learner's 
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -108,21 +111,46 @@ def checkpoint_file(path: Path) -> Path:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[None]:
-    """Only one process at a time may change a model; what was kept to undo an earlier change is of no use then."""
-    lock = path.with_name(f".{path.name}.lock")
+def changing(path: Path, undoable: bool = False) -> Iterator[None]:
+    """Only one process at a time may change a model.
+
+    Undoable, the file as it was is kept until it is accepted (`podnet.model.undo`) or changed again.
+    """
+    lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
     with locked(lock, f"another process is changing {printable(path)}; wait for it."):
         try:
+            before.unlink(missing_ok=True)  # of a process that was killed
+            if undoable and path.exists():
+                _link(path, before)
             yield
-            for kept in kept_before(path):
-                kept.unlink(missing_ok=True)
+            forget_before(path)
+            if before.exists():
+                os.replace(before, kept_before(path))
         finally:
+            before.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
 
 
-def kept_before(path: Path) -> list[Path]:
-    """Earlier states of the file that were kept to undo a change (`podnet.model.undo`)."""
-    return [file for file in path.parent.iterdir() if file.name.startswith(f".{path.name}.before-")]
+def _link(path: Path, other: Path) -> None:
+    """The same file by another name: it is only ever replaced, never written into."""
+    try:
+        os.link(path, other)
+    except OSError:  # a file system that has no links
+        shutil.copyfile(path, other)
+
+
+def kept_before(path: Path) -> Path:
+    """Where the state before the last change is kept; its name tells of which state, so that it replaces no other."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return path.with_name(f".{path.name}.before-{digest[:16]}")
+
+
+def forget_before(path: Path) -> None:
+    """Remove what was kept to undo a change."""
+    for file in path.parent.iterdir():
+        if file.name.startswith(f".{path.name}.before-"):
+            file.unlink(missing_ok=True)
 
 
 def load_model(path: Path, device: str = "cpu") -> Model:

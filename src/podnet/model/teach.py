@@ -128,9 +128,11 @@ def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Phot
     return [photos[i] for i in sorted(order[count:])], [photos[i] for i in sorted(order[:count])]
 
 
-def teach(path: Path, lesson: Lesson, device: str, workers: int, exemplars: bool = True) -> Iterator[Record]:
+def teach(
+    path: Path, lesson: Lesson, device: str, workers: int, exemplars: bool = True, undoable: bool = False
+) -> Iterator[Record]:
     """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
-    with changing(path):
+    with changing(path, undoable):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")

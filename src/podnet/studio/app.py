@@ -6,8 +6,8 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -40,9 +40,8 @@ class NotFoundError(PodnetError):
     """Something that is not there, or not there any more."""
 
 
-def create_app(folder: Path, model: Path | None, host: str = "127.0.0.1", token: str | None = None) -> ASGIApp:
-    """The application for the runs below a folder and one model; `host` is the address it is bound to."""
-    studio = Studio(folder, model)
+def create_app(studio: Studio, host: str = "127.0.0.1", token: str | None = None) -> ASGIApp:
+    """The application; `host` is the address it is bound to."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -153,19 +152,22 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
         """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
         found = run_of(key)
         lines = found.results()
-        return JSONResponse({"generation": found.generation(found.results_file), "lines": lines[start:]})
+        with _damage_told():
+            return JSONResponse({"generation": found.generation(found.results_file), "lines": lines[start:]})
 
     @app.get("/api/runs/{key}/epochs", tags=["runs"])
     def epochs(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
         """The lines of epochs.jsonl from one on."""
         found = run_of(key)
         lines = found.epochs()
-        return JSONResponse({"generation": found.generation(found.epochs_file), "lines": lines[start:]})
+        with _damage_told():
+            return JSONResponse({"generation": found.generation(found.epochs_file), "lines": lines[start:]})
 
     @app.get("/api/runs/{key}/classes", tags=["runs"])
     def of_classes(key: str) -> Response:
         """Accuracy of each class when it was new and now, and the confusion matrix after the last task."""
-        return JSONResponse(classes(run_of(key)))
+        with _damage_told():
+            return JSONResponse(classes(run_of(key)))
 
     @app.get("/api/compare", tags=["runs"])
     def comparison(run: Annotated[list[str], Query(max_length=200)]) -> Comparison:
@@ -174,4 +176,15 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
 
         found = {key: run_of(key) for key in run}
         shown = {key: studio.index.summary(key) for key in found}
-        return compare(list(found.values()), [summary.name if summary else key for key, summary in shown.items()])
+        names = [summary.name if summary else key for key, summary in shown.items()]
+        with _damage_told():
+            return compare(list(found.values()), names)
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """Lines that lack what ours have are told as such."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise PodnetError(f"the files of a run are damaged ({error!r}).") from error

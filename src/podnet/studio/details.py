@@ -16,37 +16,33 @@ from podnet.runs import Run
 
 
 def overview(run: Run) -> dict[str, Any]:
-    """What a run was told and where it ran."""
+    """What a run was told and where it ran, and what to type for the same again, beside it, or to go on with it."""
+    again = ["podnet", "run", "--config", str(run.config_file), "--output", f"{run.folder}-again"]
     return {
         "folder": str(run.folder),
-        "config": run.config_file.read_text(),
+        "config": run.config_file.read_text(errors="replace"),
         "environments": run.environments(),
-        "command": rerun_command(run),
+        "command": shlex.join(again),
+        "resume": shlex.join(["podnet", "run", "--resume", str(run.folder)]),
     }
-
-
-def rerun_command(run: Run) -> str:
-    """What to type for the same run once more, beside it."""
-    return shlex.join(["podnet", "run", "--config", str(run.config_file), "--output", f"{run.folder}-again"])
 
 
 def classes(run: Run) -> dict[str, Any]:
     """Of each class its accuracy when it was new and now, and the newest confusion matrix, rows being true classes."""
-    results = run.results()
-    names = [name for line in results for name in line["new_classes"]]
-    learned = [int(line["task"]) for line in results for _ in line["new_classes"]]
-    tables = [_confusions(run, int(line["task"]), int(line["seen"])) for line in results]
-    found: dict[str, Any] = {"names": names, "learned": learned, "inferences": {}}
-    for inference in INFERENCES:
-        if not tables or inference not in tables[-1]:
-            continue
-        own = [_recalls(table[inference]) for table in tables]
-        found["inferences"][inference] = {
-            "then": [own[task][label] for label, task in enumerate(learned)],
-            "now": own[-1],
-            "confusion": tables[-1][inference].tolist(),
-        }
-    return found
+    names: list[str] = []
+    learned: list[int] = []
+    then: dict[str, list[float]] = {}
+    now: dict[str, np.ndarray] = {}
+    for line in run.results():
+        names += line["new_classes"]
+        learned += [int(line["task"])] * len(line["new_classes"])
+        now = _confusions(run, int(line["task"]), int(line["seen"]))
+        for inference, counts in now.items():
+            then.setdefault(inference, []).extend(_recalls(counts)[len(then.get(inference, [])) :])
+    measured = {
+        i: {"then": then[i], "now": _recalls(counts), "confusion": counts.tolist()} for i, counts in now.items()
+    }
+    return {"names": names, "learned": learned, "inferences": measured}
 
 
 def _confusions(run: Run, task: int, seen: int) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ class Draft:
         self._photos: dict[str, DraftPhoto] = {}
         self._lock = threading.Lock()
 
-    def add(self, name: str, content: bytes) -> DraftPhoto:
-        """Take a photo of a class; an error says why not."""
+    def add(self, name: str, content: bytes, require_idle: Callable[[], None] = lambda: None) -> DraftPhoto:
+        """Take a photo of a class; an error says why not. `require_idle` is asked again when it has arrived."""
         from podnet.data.collection import class_name, refuse_lookalikes  # with torch, which only now is needed
         from podnet.data.decode import measure, reason
 
@@ -51,7 +52,8 @@ class Draft:
             raise DataError(f"the photo cannot be read: {reason(error)}.") from error
         key = hashlib.sha256(content).hexdigest()[:32]
         with self._lock:
-            refuse_lookalikes([label], list(self.counts()))
+            require_idle()
+            refuse_lookalikes([label], list(dict.fromkeys(photo.label for photo in self._photos.values())))
             known = self._photos.get(key)
             if known is not None and known.label != label:
                 raise DataError(f"the same photo is among those of '{known.label}'.")
@@ -88,33 +90,37 @@ class Draft:
                 photo.file.unlink(missing_ok=True)
         return photo is not None
 
-    def remove_class(self, label: str) -> None:
-        for photo in list(self._photos.values()):
+    def remove_class(self, name: str) -> None:
+        from podnet.data.collection import class_name
+
+        label = class_name(name.strip())
+        for photo in self._list():
             if photo.label == label:
                 self.remove(photo.id)
 
     def clear(self) -> None:
-        for key in list(self._photos):
-            self.remove(key)
-
-    def counts(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for photo in self._photos.values():
-            counts[photo.label] = counts.get(photo.label, 0) + 1
-        return counts
+        for photo in self._list():
+            self.remove(photo.id)
 
     def describe(self) -> list[dict[str, Any]]:
         """Each class with the ids of its photos, in the order they came."""
-        photos = list(self._photos.values())
-        return [{"name": label, "photos": [p.id for p in photos if p.label == label]} for label in self.counts()]
+        found: dict[str, list[str]] = {}
+        for photo in self._list():
+            found.setdefault(photo.label, []).append(photo.id)
+        return [{"name": label, "photos": ids} for label, ids in found.items()]
 
-    def write_table(self) -> Path:
+    def write_table(self) -> tuple[list[DraftPhoto], Path]:
         """The photos as `podnet learn` reads them."""
+        photos = self._list()
         rows = io.StringIO(newline="")
-        csv.writer(rows).writerows([("path", "label"), *((p.file.name, p.label) for p in self._photos.values())])
+        csv.writer(rows).writerows([("path", "label"), *((photo.file.name, photo.label) for photo in photos)])
         table = Path(self._folder.name) / "photos.csv"
         write_atomically(table, rows.getvalue())
-        return table
+        return photos, table
+
+    def _list(self) -> list[DraftPhoto]:
+        with self._lock:
+            return list(self._photos.values())
 
     def close(self) -> None:
         self._folder.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -33,10 +34,11 @@ class Studio:
         self._boot = f"{time.time_ns():x}"  # versions of another server mean nothing here
         self._news = asyncio.Event()
         self._view: ModelView | None = None
+        self._ending = False
 
     def all_runs(self) -> str:
         """`AllRuns` as JSON."""
-        if not self.index.version:
+        if not self.index.walked:
             self.index.refresh()  # the first page may be faster than the first look
         changes = self.index.since(0)
         about = {"version": self._id(changes), "folder": str(self.index.folder), **self._about()}
@@ -64,11 +66,14 @@ class Studio:
     async def watch(self) -> None:
         """Look at the files for ever."""
         version = self.model_version()
-        await asyncio.to_thread(self.index.refresh)
         await asyncio.to_thread(import_module, "podnet.studio.comparison")  # the first to ask need not wait for it,
         await asyncio.to_thread(self.view)  # nor for torch
         while True:
-            changed = await asyncio.to_thread(self.index.refresh)
+            try:
+                changed = await asyncio.to_thread(self.index.refresh)
+            except Exception:  # one odd folder is no reason to look at none any more
+                logging.getLogger(__name__).exception("looking at the runs failed")
+                changed = False
             if changed or self.model_version() != version:
                 version = self.model_version()
                 self._fire()
@@ -79,7 +84,7 @@ class Studio:
         boot, _, number = since.partition("-")
         version = int(number) if boot == self._boot and number.isdigit() else 0
         teaching, model = None, None
-        while True:
+        while not self._ending:
             news = self._news
             changes = self.index.since(version)
             if changes.version > version:
@@ -96,6 +101,11 @@ class Studio:
                 await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
             except TimeoutError:
                 yield ": alive\n\n"
+
+    def end(self) -> None:
+        """Let all streams come to their end, so that the server can."""
+        self._ending = True
+        self._fire()
 
     async def close(self) -> None:
         if self.teacher:

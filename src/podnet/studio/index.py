@@ -52,9 +52,6 @@ class WatchedRun(Run):
         files = (self.config_file, self.results_file, self.epochs_file, self.failure_file)
         return *(_stamp(file) for file in files), self.is_being_written()
 
-    def reread_config(self) -> None:
-        self._config = None
-
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
@@ -90,8 +87,10 @@ class RunIndex:
         self.version = 0
         self._entries: dict[str, Entry] = {}
         self._removed: dict[str, int] = {}  # id -> version
+        self.walked = False  # whether all runs were looked at once
         self._next_walk = 0.0
-        self._lock = threading.Lock()
+        self._looking = threading.Lock()  # at the files
+        self._telling = threading.Lock()  # what was seen: held for an instant
 
     def run(self, key: str) -> WatchedRun | None:
         entry = self._entries.get(key)
@@ -103,17 +102,19 @@ class RunIndex:
 
     def since(self, version: int) -> Changes:
         """The runs that changed after a version, and those that are gone; all of them after version 0."""
-        runs = [entry.text for entry in list(self._entries.values()) if entry.version > version]
-        return Changes(self.version, runs, [key for key, gone in self._removed.items() if gone > version])
+        with self._telling:
+            runs = [entry.text for entry in self._entries.values() if entry.version > version]
+            return Changes(self.version, runs, [key for key, gone in self._removed.items() if gone > version])
 
     def refresh(self) -> bool:
         """Look at the files once; whether anything changed."""
-        with self._lock:
+        with self._looking:
             before = self.version
             if time.monotonic() >= self._next_walk:
                 self._walk()
             for key, entry in list(self._entries.items()):
                 self._look(key, entry)
+            self.walked = True
             return self.version > before
 
     def _walk(self) -> None:
@@ -127,26 +128,29 @@ class RunIndex:
         self._next_walk = time.monotonic() + max(WALK_SECONDS, took / WALK_SHARE)
 
     def _look(self, key: str, entry: Entry) -> None:
-        if not entry.run.config_file.exists():
+        if not os.path.exists(entry.run.config_file):  # of a folder that may not be read, too
             self._remove(key)
             return
         stamp = entry.run.stamp()
         if stamp != entry.stamp:
-            if stamp[0] != entry.stamp[0]:
-                entry.run.reread_config()
-            self._update(key, entry.run)
+            begun_anew = stamp[0] != entry.stamp[0]
+            self._update(key, WatchedRun(entry.run.folder) if begun_anew else entry.run)
 
     def _update(self, key: str, run: WatchedRun) -> None:
         stamp = run.stamp()
-        summary = summarise(key, run, str(run.folder.relative_to(self.folder)), running=bool(stamp[-1]))
-        self.version += 1
-        self._removed.pop(key, None)
-        self._entries[key] = Entry(run, stamp, summary, json.dumps(asdict(summary)), self.version)
+        name = "" if run.folder == self.folder else str(run.folder.relative_to(self.folder))
+        summary = summarise(key, run, name, running=bool(stamp[-1]))
+        text = json.dumps(asdict(summary))
+        with self._telling:
+            self.version += 1
+            self._removed.pop(key, None)
+            self._entries[key] = Entry(run, stamp, summary, text, self.version)
 
     def _remove(self, key: str) -> None:
-        self.version += 1
-        del self._entries[key]
-        self._removed[key] = self.version
+        with self._telling:
+            self.version += 1
+            del self._entries[key]
+            self._removed[key] = self.version
 
 
 def run_folders(folder: Path) -> Iterator[Path]:

@@ -16,7 +16,8 @@ from podnet.studio.teaching import Teacher, Teaching
 
 UPLOADS = 4  # bodies that are read and decoded at a time; the others wait in their sockets
 UPLOAD_SECONDS = 60  # that one may take
-LIST_OF_CLASSES = 10_000
+LONGEST_NAME = 10_000  # that is looked at; what a class may be called is decided elsewhere
+PHOTO = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}}
 
 
 class Wanted(BaseModel):
@@ -62,7 +63,7 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
         """One of the photos that the model keeps of a class, as JPEG."""
         return Response(view().thumbnail(label, index, size), media_type="image/jpeg")
 
-    @app.post("/api/predict", tags=["model"])
+    @app.post("/api/predict", tags=["model"], openapi_extra=PHOTO)
     async def predict(request: Request, label: int | None = None) -> dict[str, Any]:
         """Send one encoded photo as the body: both inferences, and where the network looked for a class."""
         async with uploads:
@@ -76,13 +77,13 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
         """The photos that wait to be taught."""
         return studio.draft.describe()
 
-    @app.post("/api/draft", tags=["teach"])
-    async def add_photo(request: Request, name: Annotated[str, Query(max_length=LIST_OF_CLASSES)]) -> dict[str, Any]:
+    @app.post("/api/draft", tags=["teach"], openapi_extra=PHOTO)
+    async def add_photo(request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME)]) -> dict[str, Any]:
         """Send one encoded photo of the class `name` as the body."""
         teacher().require_idle()
         async with uploads:
             content = await body_of(request)
-            photo = await asyncio.to_thread(studio.draft.add, name, content)
+            photo = await asyncio.to_thread(studio.draft.add, name, content, teacher().require_idle)
         return {"id": photo.id, "name": photo.label}
 
     @app.get("/api/draft/{key}", tags=["teach"], response_class=Response)
@@ -134,6 +135,7 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
 
         teacher().require_idle()
         undo(path())
+        teacher().forget_outcome()
         return model()
 
     @app.post("/api/model/accept", tags=["teach"])
@@ -141,18 +143,19 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
         """Keep the last change; it cannot be undone any more."""
         from podnet.model.undo import accept
 
+        teacher().require_idle()
         accept(path())
+        teacher().forget_outcome()
         return model()
 
     @app.post("/api/model/forget", tags=["teach"])
     def forget_class(named: Named) -> dict[str, Any]:
         """Remove a class; until it is accepted it can be undone, and so its photos are still there."""
         from podnet.model.forget import forget
-        from podnet.model.undo import undoable
 
         teacher().require_idle()
-        with undoable(path()):
-            forget(path(), [named.name])
+        forget(path(), [named.name], undoable=True)
+        teacher().forget_outcome()
         return model()
 
 

@@ -32,6 +32,7 @@ class ModelView:
         self.path = path
         self._model: Model | None = None
         self._stamp: tuple[int, int, int] | None = None
+        self._map: dict[str, Any] = {}
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class ModelView:
                 "bytes": self.path.stat().st_size,
                 "history": model.history,
                 "classes": _classes(model),
-                "map": proxy_map(torch.cat(list(model.learner.network.classifier.weights)).detach().cpu()),
+                "map": self._map,
             }
 
     def thumbnail(self, label: int, index: int, size: int) -> bytes:
@@ -55,7 +56,8 @@ class ModelView:
             memory = self._current().learner.memory
         if not isinstance(memory.images, Photos) or memory.targets is None:
             raise PodnetError("the model was saved without exemplars.")
-        own = (memory.targets == label).nonzero().flatten()
+        known = 0 <= label <= int(memory.targets.max())
+        own = (memory.targets == label).nonzero().flatten() if known else memory.targets[:0]
         if not 0 <= index < len(own):
             raise PodnetError(f"there is no exemplar {index} of class {label}.")
         source = memory.images.sources[int(own[index])]
@@ -79,10 +81,6 @@ class ModelView:
         }
         return answer, shrink(photo, PREVIEW)
 
-    def names(self) -> list[str]:
-        with self._lock:
-            return self._current().names if self.path.exists() else []
-
     def _current(self) -> Model:
         if not self.path.exists():
             raise PodnetError(f"there is no model {self.path.name} yet; teach it two classes, and it will be made.")
@@ -90,6 +88,8 @@ class ModelView:
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._model is None or stamp != self._stamp:
             self._model, self._stamp = load_model(self.path), stamp
+            weights = self._model.learner.network.classifier.weights
+            self._map = proxy_map(torch.cat(list(weights)).detach().cpu())
         return self._model
 
 
@@ -133,14 +133,15 @@ def proxy_map(proxies: Tensor) -> dict[str, Any]:
     """Proxies (classes, K, D) in the plane of their two main directions: the unit vectors' principal components."""
     unit = F.normalize(proxies.flatten(0, 1).double())
     centred = unit - unit.mean(0)
-    _, lengths, directions = torch.linalg.svd(centred, full_matrices=False)
-    signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()  # else each call might mirror it
-    plane = centred @ (signs * directions)[:2].t()
-    shares = lengths.square() / lengths.square().sum().clamp_min(1e-12)
+    spread, directions = torch.linalg.eigh(centred.t() @ centred)  # ascending
+    main = directions[:, [-1, -2]]
+    signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()  # else each call might mirror it
+    plane = centred @ (signs * main)
+    shares = spread.flip(0) / spread.sum().clamp_min(1e-12)
     labels = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
     return {
         "x": [round(v, 4) for v in plane[:, 0].tolist()],
-        "y": [round(v, 4) for v in plane[:, -1].tolist()],
+        "y": [round(v, 4) for v in plane[:, 1].tolist()],
         "label": labels.tolist(),
         "shares": [round(v, 4) for v in shares[:2].tolist()],
     }

@@ -7,13 +7,17 @@ import socket
 import threading
 import time
 import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from rich.console import Console
 
 from podnet.errors import ConfigError, PodnetError, printable
 from podnet.studio.app import create_app
+from podnet.studio.events import Studio
 from podnet.studio.guard import is_loopback
 
 FIRST_PORT, PORTS = 8137, 20  # tried one after the other where none is given
@@ -30,8 +34,10 @@ def serve(folder: Path, model: Path | None, host: str, port: int | None, browser
     listening = listen(host, port)
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     address = _address(host, listening.getsockname()[1]) + (f"?token={token}" if token else "")
-    app = create_app(folder.absolute(), model.absolute() if model else None, host, token)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False))
+    studio = Studio(folder.absolute(), model.absolute() if model else None)
+    app = create_app(studio, host, token)
+    server = _Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, server_header=False))
+    server.ending = studio.end
     console = Console()
     about = f"runs below {printable(folder)}" + (f", model {printable(model)}" if model else "")
     console.print(f"{about}\n{address}\nCtrl-C ends it.", markup=False, highlight=False, soft_wrap=True)
@@ -39,8 +45,19 @@ def serve(folder: Path, model: Path | None, host: str, port: int | None, browser
         console.print("Whoever has this address can see everything and teach the model.", highlight=False)
     if browser:
         threading.Thread(target=_open, args=(server, address), daemon=True).start()
-    server.run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # that is how it is ended
+        server.run(sockets=[listening])
     return 0
+
+
+class _Server(uvicorn.Server):
+    """Tells those who stream before it waits for them."""
+
+    ending: Callable[[], None]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.ending()
+        super().handle_exit(sig, frame)
 
 
 def listen(host: str, port: int | None) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -60,8 +60,10 @@ class Summary:
 def summarise(key: str, run: Run, name: str, running: bool) -> Summary:
     """The summary of a run as its files are now, whatever is in them."""
     try:
-        return _summarise(key, run, name, running)
-    except (PodnetError, OSError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        summary = _summarise(key, run, name, running)
+        json.dumps(asdict(summary), allow_nan=False)  # a browser could not read it
+        return summary
+    except Exception as error:  # whatever a stranger's file makes of itself, the other runs are shown
         reason = str(error) if isinstance(error, PodnetError | OSError) else f"its files are damaged ({error!r})"
         return Summary(
             key, printable(name), "unreadable", reason, "", "", "", "", "", None, "", 0.0, None, 0, None, None, [], {},

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from podnet.errors import BusyError, DataError
 from podnet.studio.draft import Draft
 
+STOP_SECONDS = 5  # in which a process that is told to end does so, or is killed
 LONGEST_LINE = 2**24  # bytes of one piece of news: a history entry of a thousand classes
 
 
@@ -45,6 +46,7 @@ class Teacher:
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
+        self._stopped = False
 
     @property
     def busy(self) -> bool:
@@ -53,16 +55,14 @@ class Teacher:
     async def start(self, epochs: int | None) -> Teaching:
         """Teach the classes of the draft."""
         self.require_idle()
-        classes = tuple(self.draft.counts())
+        photos, table = self.draft.write_table()
+        classes = tuple(dict.fromkeys(photo.label for photo in photos))
         if not classes:
             raise DataError("there is nothing to teach; drop photos of a class first.")
+        self._stopped = False
         self._set(Teaching("running", classes=classes, began=time.time()))
-        request = {"model": str(self.model), "photos": str(self.draft.write_table()), "epochs": epochs}
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "podnet.studio.worker"), stdin=pipe, stdout=pipe, stderr=pipe, limit=LONGEST_LINE
-        )
-        self._following = asyncio.create_task(self._follow(self._process, json.dumps(request)))
+        request = {"model": str(self.model), "photos": str(table), "epochs": epochs}
+        self._following = asyncio.create_task(self._teach(json.dumps(request), [photo.id for photo in photos]))
         return self.current
 
     def require_idle(self) -> None:
@@ -70,41 +70,85 @@ class Teacher:
             names = ", ".join(self.current.classes)
             raise BusyError(f"it is being taught {names} at the moment; wait until that is done, or stop it.")
 
+    def forget_outcome(self) -> None:
+        """What the last teaching did is undone, accepted or past."""
+        if not self.busy:
+            self._set(Teaching())
+
     async def stop(self) -> None:
         """End the training process; the model is as it was, and teaching the same again goes on from a checkpoint."""
-        if self.busy and self._process is not None:
-            self._set(replace(self.current, state="stopped", message="stopped; the model is as it was."))
-            with suppress(ProcessLookupError):
-                self._process.terminate()
-        if self._following is not None:
-            await self._following
+        self._stopped = True
+        for end in ("terminate", "kill"):
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    getattr(self._process, end)()
+            if self._following is not None:
+                await asyncio.wait([self._following], timeout=STOP_SECONDS)
 
-    async def _follow(self, process: asyncio.subprocess.Process, request: str) -> None:
+    async def _teach(self, request: str, photos: list[str]) -> None:
+        """Run the process to its end, whatever that is."""
+        try:
+            learned, message = await self._follow(request)
+        except Exception as error:
+            learned, message = False, f"teaching failed: {error}"
+        self._process = None
+        if learned:
+            for key in photos:
+                self.draft.remove(key)
+            self._set(replace(self.current, state="done"))
+        elif self._stopped:
+            self._set(replace(self.current, state="stopped", message="stopped; the model is as it was."))
+        else:
+            self._set(replace(self.current, state="failed", message=message))
+
+    async def _follow(self, request: str) -> tuple[bool, str]:
+        """Whether it has learned; else why not."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(  # -P: what lies in the current folder is not ours to import
+            *(sys.executable, "-P", "-m", "podnet.studio.worker"),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=LONGEST_LINE,
+        )
+        self._process = process
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.create_task(process.stderr.read())
-        with suppress(ConnectionError):
-            process.stdin.write(request.encode())
-            process.stdin.close()
-        said = ""
-        async for line in process.stdout:
-            news = json.loads(line)
-            kind = news.pop("kind")
-            if kind == "error":
-                said = news["message"]
-            elif kind == "learned":
-                self.draft.clear()
-                self._set(replace(self.current, state="done"))
-            elif self.busy:
-                self._set(replace(self.current, **news))
-        code, words = await process.wait(), (await errors).decode(errors="replace").strip()
-        if self.busy:
-            self._set(replace(self.current, state="failed", message=said or _ending(code, words)))
+        try:
+            with suppress(ConnectionError):
+                process.stdin.write(request.encode())
+                process.stdin.close()
+            learned, said = False, ""
+            async for line in process.stdout:
+                news = _news(line)
+                kind = news.pop("kind", None)
+                if kind == "error":
+                    said = news["message"]
+                elif kind == "learned":
+                    learned = True
+                elif kind in ("progress", "measured"):
+                    self._set(replace(self.current, **news))
+        finally:
+            if process.returncode is None and not process.stdout.at_eof():
+                process.kill()
+            code = await process.wait()
+            words = (await errors).decode(errors="replace").strip()
+        return learned, said or _ending(code, words)
 
     def _set(self, teaching: Teaching) -> None:
         self.current = teaching
         self._changed()
+
+
+def _news(line: bytes) -> dict[str, Any]:
+    """A piece of news; nothing where the line is none, cut short when its writer was killed."""
+    try:
+        news = json.loads(line)
+    except ValueError:
+        return {}
+    return news if isinstance(news, dict) else {}
 
 
 def _ending(code: int, words: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any, TextIO
 from podnet.building import choose_device
 from podnet.errors import PodnetError
 from podnet.model.teach import Learned, Record, prepare, teach
-from podnet.model.undo import undoable
 from podnet.processes import end_with, keep_freed_memory
 from podnet.training import Epoch, Iteration
 
@@ -26,8 +26,9 @@ NEWS_SECONDS = 0.1  # between two pieces of news at least
 
 def main() -> int:
     end_with(os.getppid())
-    request, news = json.load(sys.stdin), sys.stdout
-    sys.stdout = sys.stderr  # whatever else is printed is not news
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is tidied up
+    request, news = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed, by whomever, is not news
     try:
         _teach(request, news)
     except PodnetError as error:
@@ -43,13 +44,12 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
     lesson = prepare(path, Path(request["photos"]), given, include_known=True, device=device)
     workers = min(8, os.cpu_count() or 1) if len(lesson.todo.training) > 100 else 0
     told = 0.0
-    with undoable(path):
-        for record in teach(path, lesson, device, workers):
-            if isinstance(record, Learned):
-                _tell(news, kind="measured", entry=record.entry, before=record.before)
-            elif time.monotonic() - told >= NEWS_SECONDS:
-                _tell(news, kind="progress", **_progress(record))
-                told = time.monotonic()
+    for record in teach(path, lesson, device, workers, undoable=True):
+        if isinstance(record, Learned):
+            _tell(news, kind="measured", entry=record.entry, before=record.before)
+        elif time.monotonic() - told >= NEWS_SECONDS:
+            _tell(news, kind="progress", **_progress(record))
+            told = time.monotonic()
     _tell(news, kind="learned")
 
 

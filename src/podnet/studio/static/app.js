@@ -1,7 +1,7 @@
 // The frame: which view is shown, light or dark, whether the server is there.
 
-import { loadPlotly, redrawAll } from "./charts.js";
-import { h } from "./dom.js";
+import { dropAll, loadPlotly, redrawAll } from "./charts.js";
+import { announce, h } from "./dom.js";
 import { compareView } from "./compare.js";
 import { modelView } from "./model.js";
 import { runView } from "./run.js";
@@ -20,6 +20,7 @@ function show(first) {
   const [, name = "runs", ...rest] = location.hash.slice(1).split("/");
   const view = VIEWS[name] ? name : "runs";
   leave?.();
+  dropAll();
   main.replaceChildren();
   document.title = `${TITLES[view]} · podnet studio`;
   for (const link of document.querySelectorAll("nav a")) {
@@ -48,8 +49,12 @@ document.getElementById("theme").addEventListener("click", () => {
   setTheme(theme);
 });
 
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault()); // beside a drop zone, the browser would leave for the photo
+
 function showLink(alive) {
   const link = document.getElementById("link");
+  if (!alive && !link.classList.contains("lost")) announce("The connection is lost");
   link.textContent = alive ? "live" : "connection lost, trying again";
   link.classList.toggle("lost", !alive);
 }

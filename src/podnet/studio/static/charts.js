@@ -18,10 +18,13 @@ export function loadPlotly() {
 const live = new Set();
 
 export function redrawAll() {
-  for (const chart of live) {
-    if (chart.element.isConnected) chart.draw();
-    else live.delete(chart);
-  }
+  for (const chart of live) chart.draw();
+}
+
+// Charts of a view that is left.
+export function dropAll() {
+  for (const chart of live) window.Plotly?.purge(chart.plot);
+  live.clear();
 }
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -63,15 +66,16 @@ export class Chart {
   }
 
   // traces and layout are Plotly's; `numbers` is the same as {columns, rows}; `words` says what is to be seen.
-  async show(traces, layout, numbers, words = "") {
-    Object.assign(this, { traces, layout, numbers });
+  // `shown` is what of the numbers is shown as a table, where all would be too many.
+  async show(traces, layout, numbers, words = "", shown = numbers) {
+    Object.assign(this, { traces, layout, numbers, shown });
     this.plot.setAttribute("aria-label", `${this.title}. ${words}`);
     if (this.details.open) this.fillTable();
     await this.draw();
   }
 
   fillTable() {
-    if (this.details.open && this.numbers) this.table.replaceChildren(tableOf(this.title, this.numbers));
+    if (this.details.open && this.numbers) this.table.replaceChildren(tableOf(this.title, this.shown));
   }
 
   async draw() {

@@ -51,15 +51,20 @@ function perClass(chart, { names, learned, inferences }, inference) {
     `${lost} of ${names.length} classes are recognised less often than when they were new.`);
 }
 
+const MOST_CELLS = 10_000; // of a table that is shown; larger ones are saved as CSV
+
 function confusion(chart, { names, inferences }, inference) {
   const counts = inferences[inference].confusion;
   const z = counts.map((row) => { const sum = Math.max(1, row.reduce((a, b) => a + b, 0)); return row.map((n) => (100 * n) / sum); });
   const few = names.length <= 30;
-  const axis = few ? { tickvals: names.map((_, i) => i), ticktext: names.map((name) => plain(name.length > 14 ? `${name.slice(0, 13)}…` : name)) } : {};
   const labels = names.map(plain);
-  const trace = { type: "heatmap", z, colorscale: HEAT, zmin: 0, zmax: 100, colorbar: { title: { text: "%" }, thickness: 12 }, customdata: z.map((row, i) => row.map((_, j) => `${labels[i]} → ${labels[j]}`)), hovertemplate: "%{customdata}: %{z:.1f} %<extra></extra>" };
-  chart.show([trace], { xaxis: { title: { text: few ? "" : "predicted class" }, tickangle: -60, showgrid: false, ...axis }, yaxis: { title: { text: few ? "" : "true class" }, autorange: "reversed", showgrid: false, ...axis }, showlegend: false, margin: { l: 60, r: 16, t: 12, b: 60 } },
-    { columns: ["true \\ predicted", ...names], rows: counts.map((row, i) => [names[i], ...row]) }, "Rows are true classes, columns predicted ones, in percent of the true class.");
+  const axis = { type: "category", showgrid: false, ...(few ? { tickvals: labels, ticktext: names.map((name) => plain(name.length > 14 ? `${name.slice(0, 13)}…` : name)) } : { showticklabels: false }) };
+  const trace = { type: "heatmap", x: labels, y: labels, z, colorscale: HEAT, zmin: 0, zmax: 100, colorbar: { title: { text: "%" }, thickness: 12 }, hovertemplate: "%{y} → %{x}: %{z:.1f} %<extra></extra>" };
+  const table = { columns: ["true \\ predicted", ...names], rows: counts.map((row, i) => [names[i], ...row]) };
+  const confused = counts.flatMap((row, i) => row.flatMap((n, j) => (i !== j && n ? [[names[i], names[j], n, z[i][j]]] : []))).sort((a, b) => b[2] - a[2]).slice(0, 100);
+  const shown = counts.length ** 2 <= MOST_CELLS ? table : { columns: ["true class", "taken for", "images", "%"], rows: confused };
+  chart.show([trace], { xaxis: { title: { text: few ? "" : "predicted class" }, tickangle: -60, ...axis }, yaxis: { title: { text: few ? "" : "true class" }, autorange: "reversed", ...axis }, showlegend: false, margin: { l: 60, r: 16, t: 12, b: 60 } },
+    table, `Rows are true classes, columns predicted ones, in percent of the true class. ${confused.length ? `Most often, ${confused[0][0]} was taken for ${confused[0][1]}.` : ""}`, shown);
 }
 
 function losses(chart, epochs, phase) {
@@ -105,7 +110,8 @@ export function runView(container, id) {
   const lossCharts = new Map();
   const lossSection = h("div", { class: "grid" });
   const table = h("div");
-  const about = h("div");
+  const origin = h("div");
+  const about = { resume: "" };
   let inference = "nme";
   const choice = h("div", { class: "switch", role: "radiogroup", "aria-label": "Inference" }, ["cnn", "nme"].map((name) =>
     h("label", {}, h("input", { type: "radio", name: "inference", value: name, checked: name === inference, onchange: () => { inference = name; drawResults(); drawClasses(); } }), NAMES[name])));
@@ -113,7 +119,7 @@ export function runView(container, id) {
     h("div", { class: "grid" }, charts.curve.element, h("div", {}, charts.balance.element)), h("div", { class: "tools" }, h("h2", {}, "What becomes of the classes"), choice),
     h("div", { class: "grid" }, charts.matrix.element, charts.classes.element, charts.confusion.element, charts.seconds.element),
     h("h2", {}, "After each task"), table);
-  container.append(h("p", {}, h("a", { href: "#/runs" }, "← all runs")), head, trouble, body, h("h2", {}, "Losses by phase"), lossSection, about);
+  container.append(h("p", {}, h("a", { href: "#/runs" }, "← all runs")), head, trouble, body, h("h2", {}, "Losses by phase"), lossSection, origin);
 
   const drawHead = () => {
     const run = store.runs.get(id);
@@ -122,12 +128,13 @@ export function runView(container, id) {
       trouble.hidden = false;
       return;
     }
+    trouble.hidden = true;
     const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-    head.replaceChildren(h("h1", {}, run.name || "(the folder itself)"),
+    head.replaceChildren(h("h1", {}, run.name || "this folder"),
       h("p", { class: "row" }, stateMark(run), h("span", { class: "soft" }, progressWords(run))),
       run.state !== "done" && run.tasks ? track(run.tasks_done / run.tasks, "tasks done") : "",
       run.message ? h("p", { class: "notice bad" }, run.message) : "",
-      run.state === "stopped" ? h("p", { class: "soft" }, "No process is at work on it. Go on with it: ", h("code", {}, `podnet run --resume ${run.name}`)) : "",
+      run.state === "stopped" && about.resume ? h("p", { class: "soft" }, "No process is at work on it. Go on with it: ", h("code", {}, about.resume)) : "",
       h("dl", { class: "facts" }, fact("average CNN", number(run.average.cnn)), fact("average NME", number(run.average.nme)), fact("forgetting CNN", number(run.forgetting.cnn)), fact("forgetting NME", number(run.forgetting.nme)),
         fact("method", [run.method, run.fidelity].filter(Boolean).join(", ")), fact("dataset", run.dataset), fact("protocol", run.protocol), fact("seed", String(run.seed ?? "—"))));
   };
@@ -167,7 +174,8 @@ export function runView(container, id) {
     if (data.generations[name] !== undefined && generation !== data.generations[name]) {
       data[name] = [];
       delete data.generations[name];
-      if (name === "results") data.classes = null;
+      if (name === "results") { data.classes = null; body.hidden = true; loadAbout(); }
+      else { lossCharts.clear(); lossSection.replaceChildren(); }
       return grow(name);
     }
     data.generations[name] = generation;
@@ -176,19 +184,25 @@ export function runView(container, id) {
   };
 
   const load = async () => {
-    if (await grow("results") || (data.results.length && data.classes === null)) {
-      drawResults();
-      data.classes = await request(`${path}/classes`);
+    trouble.hidden = true;
+    const grew = await grow("results");
+    if (grew) drawResults();
+    if (await grow("epochs")) drawLosses();
+    if (grew) {
+      data.classes = await request(`${path}/classes`); // last: the predictions may be gone, to save space
       drawClasses();
     }
-    if (await grow("epochs")) drawLosses();
   };
 
   const loadAbout = async () => {
-    const { config, environments, command, folder } = await request(path);
+    const answer = await request(path).catch(() => null);
+    if (!answer) return;
+    const { config, environments, command, resume, folder } = answer;
     const copy = h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(command); copy.textContent = "copied"; } }, "copy");
     const words = (value) => (value && typeof value === "object" ? Object.entries(value).map(([k, v]) => `${k} ${v}`).join(", ") : String(value ?? "—"));
-    about.replaceChildren(h("h2", {}, "How it came about"),
+    about.resume = resume;
+    drawHead();
+    origin.replaceChildren(h("h2", {}, "How it came about"),
       h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, "Run it again"), copy), h("pre", {}, command), h("p", { class: "soft small-text" }, folder)),
       h("div", { class: "grid" },
         h("section", { class: "card" }, h("h3", {}, "Configuration"), h("pre", { tabindex: "0" }, config)),
@@ -207,6 +221,6 @@ export function runView(container, id) {
   };
   drawHead();
   refresh();
-  loadAbout().catch(() => {});
+  loadAbout();
   return listen((news) => { if (news.runs?.has(id)) { drawHead(); if (store.runs.has(id)) refresh(); } });
 }

@@ -1,6 +1,6 @@
 // The list of runs: state, progress, curves, averages; choose some to compare.
 
-import { ago, duration, h, number, s } from "./dom.js";
+import { ago, duration, h, number, s, saveCsv } from "./dom.js";
 import { listen, store } from "./store.js";
 
 const SORTS = {
@@ -41,17 +41,22 @@ function spark(run) {
     line(run.curves.cnn ?? [], "var(--cnn)"), line(run.curves.nme ?? [], "var(--nme)"));
 }
 
+const listTable = (runs) => ({
+  columns: ["run", "state", "method", "fidelity", "dataset", "protocol", "order", "seed", "tasks done", "tasks", "average CNN", "average NME", "forgetting CNN", "forgetting NME"],
+  rows: runs.map((run) => [run.name, run.state, run.method, run.fidelity, run.dataset, run.protocol, run.order, run.seed, run.tasks_done, run.tasks, run.average.cnn, run.average.nme, run.forgetting.cnn, run.forgetting.nme]),
+});
+
 function row(run, choose) {
   const words = run.message || progressWords(run);
   return h("tr", { "data-id": run.id, class: store.chosen.has(run.id) ? "chosen" : null },
     h("td", {}, h("input", { type: "checkbox", checked: store.chosen.has(run.id), "aria-label": `Choose ${run.name}`, onchange: (event) => choose(run.id, event.target.checked) })),
-    h("td", { class: "name" }, h("a", { href: `#/run/${run.id}` }, run.name || "(the folder itself)"),
+    h("td", { class: "name" }, h("a", { href: `#/run/${run.id}` }, run.name || "this folder"),
       h("small", {}, [run.method, run.fidelity, run.dataset, run.protocol, run.seed !== null && `seed ${run.seed}`].filter(Boolean).join(" · "))),
     h("td", { class: "progress" }, stateMark(run), run.state !== "done" && run.tasks && track(run.tasks_done / run.tasks, "tasks done"), h("small", { class: "message" }, words)),
     h("td", { class: "curve" }, spark(run)),
     h("td", {}, number(run.average.cnn)), h("td", {}, number(run.average.nme)),
     h("td", { class: "forgot" }, number(run.forgetting.nme ?? run.forgetting.cnn)),
-    h("td", { class: "when soft" }, ago(run.changed)));
+    h("td", { class: "when soft", "data-changed": run.changed }, ago(run.changed)));
 }
 
 export function runsView(container) {
@@ -92,8 +97,13 @@ export function runsView(container) {
       }
     }
     const wanted = runs.map((run) => rows.get(run.id));
-    const inside = body.contains(document.activeElement);
-    if (!inside || wanted.length !== body.children.length) body.replaceChildren(...wanted);
+    const focus = body.contains(document.activeElement) ? document.activeElement : null;
+    const order = focus ? [...body.children].filter((old) => wanted.includes(old)) : []; // while the keyboard is in it, no row moves
+    const placed = [...order, ...wanted.filter((fresh) => !order.includes(fresh))];
+    if (placed.some((fresh, i) => body.children[i] !== fresh) || placed.length !== body.children.length) {
+      body.replaceChildren(...placed);
+      if (focus?.isConnected) focus.focus({ preventScroll: true });
+    }
     const all = store.runs.size;
     const running = [...store.runs.values()].filter((run) => run.state === "running").length;
     count.textContent = `${runs.length === all ? all : `${runs.length} of ${all}`} run${all === 1 ? "" : "s"}, ${running} running`;
@@ -116,7 +126,9 @@ export function runsView(container) {
       h("th", { scope: "col", class: "curve" }, h("span", { class: "cnn" }, "CNN"), " ", h("span", { class: "nme" }, "NME")),
       h("th", { scope: "col", title: "average incremental accuracy, CNN" }, "avg CNN"), h("th", { scope: "col", title: "average incremental accuracy, NME" }, "avg NME"),
       h("th", { scope: "col", class: "forgot" }, "forgot"), h("th", { scope: "col", class: "when" }, "changed"))), body));
-  container.append(h("h1", {}, "Runs"), h("div", { class: "tools" }, filter, h("label", { class: "row soft small-text" }, "sorted by", sort), h("span", { class: "push row" }, compare)), count, list, empty);
+  container.append(h("h1", {}, "Runs"), h("div", { class: "tools" }, filter, h("label", { class: "row soft small-text" }, "sorted by", sort), h("span", { class: "push row" }, h("button", { type: "button", class: "small", "aria-label": "Runs: save as CSV", onclick: () => saveCsv("Runs", listTable(shown())) }, "CSV"), compare)), count, list, empty);
   draw();
-  return listen((news) => news.runs && draw(news.runs));
+  const clock = setInterval(() => { for (const cell of body.querySelectorAll(".when")) cell.textContent = ago(Number(cell.dataset.changed)); }, 10_000);
+  const stop = listen((news) => news.runs && draw(news.runs));
+  return () => { stop(); clearInterval(clock); };
 }

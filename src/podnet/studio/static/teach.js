@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, duration, h, number, post, request, sendPhoto, tableOf } from "./dom.js";
+import { announce, duration, h, number, post, request, sendPhoto, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -28,7 +28,7 @@ function outcome({ entry, before }) {
     return then !== undefined && then !== null && now !== null && then - now > 5 ? [`${name}: ${number(then, 1)} to ${number(now, 1)}`] : [];
   });
   return h("div", {}, best
-    ? tableOf("Held-out accuracy", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
+    ? titledTable("What it did", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
     : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
     drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
 }
@@ -36,13 +36,14 @@ function outcome({ entry, before }) {
 export function teachView(container) {
   container.append(h("h1", {}, "Teach it"));
   if (!store.model) { container.append(needsModel()); return null; }
-  const status = h("div", { "aria-live": "polite" });
+  const status = h("div");
   const change = h("div");
   const rows = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   const epochs = h("input", { type: "number", min: 1, max: 1000, placeholder: "automatic", "aria-label": "Epochs", style: "width:8rem" });
   const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
   let model = null;
+  let pending = 0; // classes whose photos are on their way
   const sheets = []; // one a class: {name input, photos, element}
 
   const known = () => (model?.classes ?? []).map((record) => record.name);
@@ -74,14 +75,18 @@ export function teachView(container) {
       const work = async () => {
         for (let file = waiting.shift(); file; file = waiting.shift()) {
           try {
-            const { id } = await sendPhoto(`/api/draft?name=${encodeURIComponent(label)}`, file);
+            const { id, name: kept } = await sendPhoto(`/api/draft?name=${encodeURIComponent(label)}`, file);
+            title.value = kept; // as it is spelt there
             if (!own.photos.includes(id)) { own.photos.push(id); add(id); }
           } catch (error) { refused.push(`${file.name}: ${error.message}`); }
           tell();
         }
       };
       title.disabled = true;
+      pending += 1;
+      update();
       await Promise.all(Array.from({ length: AT_ONCE }, work));
+      pending -= 1;
       tell();
       if (refused.length) fail(new Error(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`));
       announce(`${own.photos.length} photos of ${label}`);
@@ -111,17 +116,23 @@ export function teachView(container) {
   const update = () => {
     const ready = sheets.filter((own) => own.photos.length).length;
     const first = model && !model.exists;
-    teach.disabled = ready < (first ? 2 : 1) || store.teaching.state === "running" || (model?.exists && !model.can_learn);
+    teach.disabled = pending > 0 || ready < (first ? 2 : 1) || store.teaching.state === "running" || (model?.exists && !model.can_learn);
     teach.title = first && ready < 2 ? "a new model needs photos of two classes" : "";
   };
 
-  let shown = store.teaching.state;
+  const [title, bar, words] = [h("h2"), h("div"), h("p", { class: "soft" })];
+  const progress = h("section", { class: "card" }, h("div", { class: "bar" }, title, stop), bar, words);
+  let announced = "";
+  let shown = "";
   const tellTeaching = () => {
     const { state, message, classes, phase, epoch, epochs: of, share, began } = store.teaching;
     if (state === "running") {
       draft.hidden = true;
-      status.replaceChildren(h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, `Learning ${classes.join(", ")}`), stop),
-        track(share ?? 0, "progress of the phase"), h("p", { class: "soft" }, phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far` : "looking at the photos …")));
+      if (shown !== "running" || !progress.isConnected) status.replaceChildren(progress); // once: the Stop button keeps the focus
+      title.textContent = `Learning ${classes.join(", ")}`;
+      bar.replaceChildren(track(share ?? 0, "progress of the phase"));
+      words.textContent = phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far` : "looking at the photos …";
+      if (phase !== announced) { announced = phase; if (phase) announce(`Learning, phase ${phase}`); }
     } else {
       draft.hidden = false;
       const kind = { failed: "bad", done: "good", stopped: "" }[state];
@@ -143,7 +154,7 @@ export function teachView(container) {
     for (const { name, photos } of waiting) sheet(name, photos);
     const least = model.exists ? 1 : 2;
     while (sheets.length < least) sheet();
-    if (!model.exists) change.replaceChildren(h("p", { class: "notice" }, `${model.file} will be made by the first two classes or more.`));
+    if (!model.exists) change.replaceChildren(h("p", { class: "notice" }, `${model.file} will be made by the first two classes or more; that cannot be undone, but the file can be removed.`));
     else if (!model.can_learn) change.replaceChildren(h("p", { class: "notice" }, "The model was saved without exemplars: it cannot go on learning."));
     tellTeaching();
   };

@@ -52,12 +52,13 @@ function answerCard(file, names) {
     const layer = heat && overlay(heat, seen);
     const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "where it looked for");
     const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
-      names.map((option, i) => h("option", { value: i, selected: i === looked }, option)));
+      names().map((option, i) => h("option", { value: i, selected: i === looked }, option)));
     card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
         h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; taken for ${first.name}` }), layer),
           heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no map of where it looked for ${name}.`)),
         h("div", { class: "scores" }, ranked("CNN", both.cnn), both.nme ? ranked("NME", both.nme) : "")));
+    if (label !== null) select.focus();
   };
   ask(null);
   return card;
@@ -66,7 +67,7 @@ function answerCard(file, names) {
 export function tryView(container) {
   container.append(h("h1", {}, "Try it"));
   if (!store.model) { container.append(needsModel()); return null; }
-  const answers = h("div", { "aria-live": "polite" });
+  const answers = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   let names = [];
   const learn = () => request("/api/model").then((model) => {
@@ -75,7 +76,7 @@ export function tryView(container) {
     trouble.textContent = model.exists ? "" : `There is no model ${model.file} yet; teach it two classes first.`;
   }).catch((error) => { trouble.hidden = false; trouble.textContent = error.message; });
   const ready = learn();
-  const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, names)); };
+  const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, () => names)); };
   const paste = (event) => { const files = [...(event.clipboardData?.files ?? [])]; if (files.length) take(files); };
   document.addEventListener("paste", paste);
   container.append(trouble, dropZone("Drop photos here, choose some, or paste one. They stay on this machine.", take), h("div", { style: "height:1rem" }), answers);
