@@ -21,6 +21,7 @@ from studio_at_scale import make_run
 
 from coloured import photos_of
 from podnet.benchmarks.paper import published
+from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
 from podnet.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
@@ -39,8 +40,7 @@ def taught(tmp_path_factory):
     """A model of three colours."""
     folder = tmp_path_factory.mktemp("taught")
     photos_of(folder / "photos", "red", "green", "blue")
-    command = [sys.executable, "-m", "podnet", "learn", str(folder / "m.podnet"), str(folder / "photos"), *SMALL]
-    subprocess.run(command, check=True, capture_output=True)
+    assert main(["learn", str(folder / "m.podnet"), str(folder / "photos"), *SMALL]) == 0
     return folder / "m.podnet"
 
 
@@ -373,11 +373,11 @@ def test_neighbours_by_hand():
     assert nearest_classes(means[:1], ["a"]) == [[]]
 
 
-def test_trying_a_photo_says_what_predict_says(model, taught):
+def test_trying_a_photo_says_what_predict_says(model, taught, capsys):
     photo = taught.parent / "photos" / "green" / "3.png"
-    command = [sys.executable, "-m", "podnet", "predict", str(model), str(photo), "--format", "jsonl"]
-    printed = subprocess.run([*command, "--inference", "nme"], capture_output=True, text=True, check=True).stdout
-    expected = json.loads(printed)["predictions"]
+    capsys.readouterr()
+    assert main(["predict", str(model), str(photo), "--format", "jsonl", "--inference", "nme"]) == 0
+    expected = json.loads(capsys.readouterr().out)["predictions"]
     with serving(model.parent, model) as client:
         answer = client.post("/api/predict", content=photo.read_bytes()).json()
     for said, printed in zip(answer["ranked"]["nme"], expected, strict=True):
@@ -571,8 +571,6 @@ def test_everything_is_documented(several):
 
 
 def test_options_that_cannot_work(tmp_path, capsys):
-    from podnet.cli import main
-
     (tmp_path / "file").write_text("")
     for options, words in (
         ([str(tmp_path / "file")], "is a file; give the folder"),

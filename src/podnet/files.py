@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 from podnet.errors import BusyError, PodnetError
 
 UNFINISHED = ".unfinished"  # the ending of a file being written
-os.umask(UMASK := os.umask(0))  # it can only be read by changing it, which is no work for several threads
 LAST = 256  # bytes by which a file that grew is told from another in its place
 
 
@@ -23,20 +22,18 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
     if isinstance(data, str):
         data = data.encode()
-    temporary = None
+    temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=UNFINISHED, delete=False) as file:
-            temporary = file.name
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
+        with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~UMASK)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         raise PodnetError(
             f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
             "make room or choose another folder, then continue with --resume."

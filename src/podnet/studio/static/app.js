@@ -1,6 +1,6 @@
 // The frame: which view is shown, light or dark, whether the server is there.
 
-import { dropAll, loadPlotly, redrawAll } from "./charts.js";
+import { dropAll, prepare, redrawAll } from "./charts.js";
 import { announce, h } from "./dom.js";
 import { compareView } from "./compare.js";
 import { modelView } from "./model.js";
@@ -65,7 +65,7 @@ try {
   show(true);
   window.addEventListener("hashchange", () => show(false));
   document.documentElement.dataset.ready = "yes";
-  setTimeout(loadPlotly, 500); // the first chart need not wait for it
+  setTimeout(prepare, 500); // the first chart need not wait for it
 } catch (error) {
   main.replaceChildren(h("p", { class: "notice bad", role: "alert" }, error.message));
 }

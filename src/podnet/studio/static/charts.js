@@ -9,11 +9,14 @@ export function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = h("script", { src: "/vendor/plotly.js" });
     script.onload = () => resolve(window.Plotly);
-    script.onerror = () => reject(new Error("the charts could not be loaded"));
+    script.onerror = () => { loading = null; reject(new Error("the charts could not be loaded")); };
     document.head.append(script);
   });
   return loading;
 }
+
+// Load it before it is needed; whoever needs it is told if that failed.
+export const prepare = () => { loadPlotly().catch(() => {}); };
 
 const live = new Set();
 
@@ -62,7 +65,7 @@ export class Chart {
       h("div", { class: "bar" }, h("h3", {}, title), h("span", { class: "row" }, ["PNG", "SVG", "CSV"].map(save))),
       this.plot, note && h("figcaption", {}, note), this.details);
     live.add(this);
-    loadPlotly(); // while the numbers are on their way
+    prepare(); // while the numbers are on their way
   }
 
   // traces and layout are Plotly's; `numbers` is the same as {columns, rows}; `words` says what is to be seen.

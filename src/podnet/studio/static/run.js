@@ -136,7 +136,7 @@ export function runView(container, id) {
       run.message ? h("p", { class: "notice bad" }, run.message) : "",
       run.state === "stopped" && about.resume ? h("p", { class: "soft" }, "No process is at work on it. Go on with it: ", h("code", {}, about.resume)) : "",
       h("dl", { class: "facts" }, fact("average CNN", number(run.average.cnn)), fact("average NME", number(run.average.nme)), fact("forgetting CNN", number(run.forgetting.cnn)), fact("forgetting NME", number(run.forgetting.nme)),
-        fact("method", [run.method, run.fidelity].filter(Boolean).join(", ")), fact("dataset", run.dataset), fact("protocol", run.protocol), fact("seed", String(run.seed ?? "—"))));
+        fact("method", [run.method, run.fidelity, run.seed !== null && `seed ${run.seed}`].filter(Boolean).join(", ")), fact("dataset", run.dataset), fact("protocol", run.protocol)));
   };
 
   const drawResults = () => {
