@@ -66,8 +66,7 @@ class Studio:
     async def watch(self) -> None:
         """Look at the files for ever."""
         version = self.model_version()
-        await asyncio.to_thread(import_module, "podnet.studio.comparison")  # the first to ask need not wait for it,
-        await asyncio.to_thread(self.view)  # nor for torch
+        warming = None
         while True:
             try:
                 changed = await asyncio.to_thread(self.index.refresh)
@@ -77,7 +76,13 @@ class Studio:
             if changed or self.model_version() != version:
                 version = self.model_version()
                 self._fire()
+            warming = warming or asyncio.create_task(asyncio.to_thread(self._warm))
             await asyncio.sleep(LOOK_SECONDS)
+
+    def _warm(self) -> None:
+        """Load what takes long to load before somebody asks for it: matplotlib, and torch for a model."""
+        import_module("podnet.studio.comparison")
+        self.view()
 
     async def stream(self, since: str) -> AsyncIterator[str]:
         """Server-sent events for one page, from the version it has."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from podnet.studio.events import Studio
 from podnet.studio.teaching import Teacher, Teaching
+
+if TYPE_CHECKING:
+    from podnet.studio.model_view import ModelView
 
 UPLOADS = 4  # bodies that are read and decoded at a time; the others wait in their sockets
 UPLOAD_SECONDS = 60  # that one may take
@@ -42,7 +46,7 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
         except TimeoutError:
             raise HTTPException(408, f"the photo did not arrive within {UPLOAD_SECONDS} seconds.") from None
 
-    def view() -> Any:
+    def view() -> ModelView:
         return studio.view() or _no_model()
 
     def teacher() -> Teacher:
@@ -128,35 +132,27 @@ def model_routes(app: FastAPI, studio: Studio) -> None:
         await teacher().stop()
         return asdict(teacher().current)
 
-    @app.post("/api/model/undo", tags=["teach"])
-    def undo_last() -> dict[str, Any]:
-        """Bring back the model as it was before the last change."""
-        from podnet.model.undo import undo
-
+    async def changed(change: Callable[[ModelView], None]) -> dict[str, Any]:
+        """Change the file; what the last teaching did is then past."""
         teacher().require_idle()
-        undo(path())
+        await asyncio.to_thread(lambda: change(view()))
         teacher().forget_outcome()
-        return model()
+        return await asyncio.to_thread(model)
+
+    @app.post("/api/model/undo", tags=["teach"])
+    async def undo_last() -> dict[str, Any]:
+        """Bring back the model as it was before the last change."""
+        return await changed(lambda view: view.undo())
 
     @app.post("/api/model/accept", tags=["teach"])
-    def accept_last() -> dict[str, Any]:
+    async def accept_last() -> dict[str, Any]:
         """Keep the last change; it cannot be undone any more."""
-        from podnet.model.undo import accept
-
-        teacher().require_idle()
-        accept(path())
-        teacher().forget_outcome()
-        return model()
+        return await changed(lambda view: view.accept())
 
     @app.post("/api/model/forget", tags=["teach"])
-    def forget_class(named: Named) -> dict[str, Any]:
+    async def forget_class(named: Named) -> dict[str, Any]:
         """Remove a class; until it is accepted it can be undone, and so its photos are still there."""
-        from podnet.model.forget import forget
-
-        teacher().require_idle()
-        forget(path(), [named.name], undoable=True)
-        teacher().forget_outcome()
-        return model()
+        return await changed(lambda view: view.forget(named.name))
 
 
 def _no_model() -> Any:

@@ -16,10 +16,11 @@ from torch import Tensor
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
+from podnet.model.forget import forget
 from podnet.model.look import look
 from podnet.model.measure import then_and_now
 from podnet.model.model import Model, load_model
-from podnet.model.undo import can_undo
+from podnet.model.undo import accept, can_undo, undo
 
 NEIGHBOURS = 3
 PREVIEW = 192  # half the shorter side of a photo that is sent back
@@ -80,6 +81,15 @@ class ModelView:
             "seen": seen.seen,
         }
         return answer, shrink(photo, PREVIEW)
+
+    def undo(self) -> None:
+        undo(self.path)
+
+    def accept(self) -> None:
+        accept(self.path)
+
+    def forget(self, name: str) -> None:
+        forget(self.path, [name], undoable=True)
 
     def _current(self) -> Model:
         if not self.path.exists():

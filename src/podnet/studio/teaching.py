@@ -47,6 +47,7 @@ class Teacher:
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
+        self._ending = ""  # how the last process came to its end
 
     @property
     def busy(self) -> bool:
@@ -87,11 +88,13 @@ class Teacher:
 
     async def _teach(self, request: str, photos: list[str]) -> None:
         """Run the process to its end, whatever that is."""
+        before = _inode(self.model)
         try:
             learned, message = await self._follow(request)
         except Exception as error:
             learned, message = False, f"teaching failed: {error}"
         self._process = None
+        learned |= not message and _inode(self.model) != before  # killed after its work, but before it said so
         if learned:
             for key in photos:
                 self.draft.remove(key)
@@ -99,7 +102,7 @@ class Teacher:
         elif self._stopped:
             self._set(replace(self.current, state="stopped", message="stopped; the model is as it was."))
         else:
-            self._set(replace(self.current, state="failed", message=message))
+            self._set(replace(self.current, state="failed", message=message or self._ending))
 
     async def _follow(self, request: str) -> tuple[bool, str]:
         """Whether it has learned; else why not."""
@@ -135,11 +138,17 @@ class Teacher:
                 process.kill()
             code = await process.wait()
             words = (await errors).decode(errors="replace").strip()
-        return learned, said or _ending(code, words)
+        self._ending = _ending(code, words)
+        return learned, said
 
     def _set(self, teaching: Teaching) -> None:
         self.current = teaching
         self._changed()
+
+
+def _inode(path: Path) -> int | None:
+    """A model is only ever replaced: another file is another inode."""
+    return path.stat().st_ino if path.exists() else None
 
 
 def _news(line: bytes) -> dict[str, Any]:
