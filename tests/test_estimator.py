@@ -159,7 +159,7 @@ def test_saved_and_loaded(grown, digits, tmp_path):
 class OnTables(PODNetClassifier):
     """The classifier on the tables of numbers that scikit-learn's checks give: a row becomes a small picture."""
 
-    def __init__(self, epochs=10, finetune_epochs=2, batch_size=32, proxies=2, random_state=None):
+    def __init__(self, epochs=6, finetune_epochs=2, batch_size=32, proxies=2, random_state=None):
         super().__init__(
             epochs=epochs,
             finetune_epochs=finetune_epochs,

@@ -179,7 +179,7 @@ export function runView(container, id) {
       return grow(name);
     }
     data.generations[name] = generation;
-    data[name].push(...lines);
+    data[name] = data[name].concat(lines);
     return lines.length > 0;
   };
 
