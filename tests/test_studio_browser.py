@@ -75,10 +75,10 @@ def shop(tmp_path_factory):
         yield client
 
 
-def drop(page, selector, files):
-    """Drop files on an element, as a mouse would."""
+def transfer_of(page, files):
+    """Files as the browser hands them over."""
     contents = [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in files]
-    transfer = page.evaluate_handle(
+    return page.evaluate_handle(
         """(contents) => {
             const transfer = new DataTransfer();
             for (const [name, text] of contents) {
@@ -89,7 +89,11 @@ def drop(page, selector, files):
         }""",
         contents,
     )
-    page.dispatch_event(selector, "drop", {"dataTransfer": transfer})
+
+
+def drop(page, selector, files):
+    """Drop files on an element, as a mouse would."""
+    page.dispatch_event(selector, "drop", {"dataTransfer": transfer_of(page, files)})
 
 
 def address_of(shop, view):
@@ -230,6 +234,15 @@ def test_the_skip_link_stays_on_the_view(shop, open_page):
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     assert page.locator("h1").inner_text() == "Teach it"
+
+
+def test_paste_a_photo(shop, open_page):
+    page = open_page(address_of(shop, "try"))
+    files = transfer_of(page, [shop.folder / "photos" / "blue" / "4.png"])
+    page.evaluate("(files) => document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: files }))", files)
+    answer = page.locator("article section", has_text="NME").locator("li").first
+    answer.wait_for()
+    assert answer.inner_text().startswith("blue")
 
 
 def test_a_photo_that_is_none_is_told_in_words(shop, open_page, tmp_path):

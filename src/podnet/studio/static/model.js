@@ -20,7 +20,7 @@ function drawMap(chart, { map, classes }) {
     const mean = (values) => own.reduce((sum, i) => sum + values[i], 0) / own.length;
     return { x: mean(map.x), y: mean(map.y), record };
   });
-  traces.push({ x: middles.map((m) => m.x), y: middles.map((m) => m.y), text: middles.map((m) => plain(m.record.name)), mode: classes.length <= 40 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: middles.map((m) => colour(m.record.task)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
+  traces.push({ x: middles.map((m) => m.x), y: middles.map((m) => m.y), text: middles.map((m) => plain(m.record.name)), mode: classes.length <= 40 && chart.plot.clientWidth > 600 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: middles.map((m) => colour(m.record.task)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
   const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the spread` }, zeroline: false });
   chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
     { columns: ["class", "call", "x", "y"], rows: map.label.map((label, i) => [classes[label].name, classes[label].task + 1, map.x[i], map.y[i]]) },
