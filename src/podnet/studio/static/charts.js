@@ -5,7 +5,7 @@ import { download, fileName, h, saveCsv, tableOf } from "./dom.js";
 
 let loading = null;
 
-export function loadPlotly() {
+function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = h("script", { src: "/vendor/plotly.js" });
     script.onload = () => resolve(window.Plotly);

@@ -35,7 +35,7 @@ export function announce(text) {
   document.getElementById("live").textContent = text;
 }
 
-export class Refusal extends Error {}
+class Refusal extends Error {}
 
 export async function request(path, options = {}) {
   let response;
@@ -72,7 +72,7 @@ function csvCell(value) {
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export const csv = ({ columns, rows }) => [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\n") + "\n";
+const csv = ({ columns, rows }) => [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\n") + "\n";
 
 export const fileName = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "podnet";
 

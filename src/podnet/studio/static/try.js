@@ -4,7 +4,7 @@ import { announce, h, percent, request, sendPhoto } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 
-export const PICTURES = "image/jpeg,image/png,image/webp,image/gif,image/bmp,image/tiff";
+const PICTURES = "image/jpeg,image/png,image/webp,image/gif,image/bmp,image/tiff";
 
 // A place to drop or choose files, by mouse, keyboard or paste.
 export function dropZone(words, take, slim = false) {
