@@ -15,6 +15,7 @@ from podnet.building import network_from, new_network
 from podnet.cli import main
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.methods import PODNet
+from podnet.model.look import look
 from podnet.model.model import load_model
 from podnet.storage import load_tensors, save_tensors
 from podnet.timm_models import TimmBackbone, expected_images, pretrained
@@ -165,6 +166,9 @@ def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, 
     assert known.settings.weights == "own.safetensors"  # and no folder of this machine
     assert known.learner.transform.mean == expected_images(f"timm:{name}").mean
     assert str(tmp_path).encode() not in (tmp_path / "m.podnet").read_bytes()
+    seen = look(known, (tmp_path / "first" / "red" / "0.png").read_bytes())
+    assert len(seen.ranked["cnn"]) == 3
+    assert (seen.heat is None) == (name == "test_vit")  # which hands out copies of its maps
 
 
 def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
