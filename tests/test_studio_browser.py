@@ -271,6 +271,18 @@ def test_every_view_is_for_everyone(shop, open_page, theme, width):
         assert page.evaluate("document.documentElement.dataset.theme") == theme
 
 
+def test_a_run_that_is_deleted_while_it_is_shown(tmp_path, open_page):
+    make_run(tmp_path / "one", 2, epochs=1, base=4)
+    with serving(tmp_path) as client:
+        page = open_page(f"{client.address}#/run/{runs_of(client)['one']['id']}")
+        page.wait_for_selector(".plot[data-drawn=yes]")
+        shutil.rmtree(tmp_path / "one")
+        page.get_by_text("There is no such run, or its folder is gone.").wait_for()
+        make_run(tmp_path / "one", 3, epochs=1, base=4)
+        page.get_by_text("3 of 3 tasks").wait_for()
+        assert page.get_by_text("its folder is gone").is_hidden()
+
+
 def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_path, open_page):
     make_run(tmp_path / "runs" / "one", 1, epochs=1, base=4)
     with serving(tmp_path / "runs") as client:

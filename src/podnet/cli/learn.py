@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -19,7 +18,7 @@ from podnet.data.collection import Collection
 from podnet.display import bar, epoch_line
 from podnet.errors import PodnetError, printable
 from podnet.model.forget import forget
-from podnet.model.measure import best_inference, then_and_now
+from podnet.model.measure import SURE_OF_LOSS, partly_forgotten, then_and_now
 from podnet.model.model import load_model
 from podnet.model.settings import Settings, Training
 from podnet.model.teach import Learned, Lesson, Record, Resumed, prepare, teach
@@ -27,7 +26,6 @@ from podnet.processes import keep_freed_memory
 from podnet.training import Epoch, Iteration
 
 OPTIONS = [f.name for kind in (Settings, Training) for f in fields(kind)]
-SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
 
 
 def learn_command(known: argparse.Namespace) -> int:
@@ -164,21 +162,12 @@ def _report(console: Console, learned: Learned) -> None:
         values = [percent(before["accuracy"].get(inference)) for inference in ("cnn", "nme")]
         table.add_row("the old classes before", *values)
     console.print(table)
-    lost = _losses(entry, before) if before else []
+    lost = [f"{name}: {then:.1f} to {now:.1f}" for name, then, now in partly_forgotten(entry, before)]
     if lost:
         say(console, "partly forgotten since the last time:")
         say_all(console, lost)
     elif before:
         say(console, f"no class lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last time")
-
-
-def _losses(entry: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """The classes that do worse than after the call before, by the better inference of now, the worst first."""
-    best = best_inference(entry)
-    now, then = entry["per_class"][best], before["per_class"].get(best, {})
-    drops = {name: value - now[name] for name, value in then.items() if value is not None and now.get(name) is not None}
-    worst = sorted((name for name, drop in drops.items() if drop > SURE_OF_LOSS), key=lambda name: -drops[name])
-    return [f"{name}: {then[name]:.1f} to {now[name]:.1f}" for name in worst]
 
 
 def _size(path: Path) -> str:

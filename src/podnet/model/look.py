@@ -11,8 +11,8 @@ from podnet.data.decode import centre_box, decode, measure, reason
 from podnet.data.images import to_device
 from podnet.errors import DataError
 from podnet.losses import attention
-from podnet.model.measure import UNMEASURED, confidences
 from podnet.model.model import Model
+from podnet.model.predict import rank
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,8 @@ def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> 
     except Exception as error:  # damaged files make Pillow raise almost anything
         raise DataError(f"the photo cannot be read: {reason(error)}.") from error
     scores = model.learner.predict(pixels)
-    ranked = {}
-    for inference, table in (("cnn", scores.cnn), ("nme", scores.nme)):
-        if table is not None:
-            chances = confidences(table, model.temperatures.get(inference, UNMEASURED[inference]))[0]
-            best = chances.topk(min(top, len(model.names)))
-            ranked[inference] = [
-                (model.names[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            ]
+    tables = {"cnn": scores.cnn, "nme": scores.nme}
+    ranked = {name: rank(model, table, name, top)[0] for name, table in tables.items() if table is not None}
     label = int(scores.cnn[0].argmax()) if label is None else label
     left, upper, right, lower = centre_box(width, height, size)
     return Look(

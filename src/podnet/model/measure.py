@@ -14,6 +14,7 @@ from podnet.evaluation import INFERENCES
 from podnet.learner import Scores
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
+SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
 FEWEST = 20  # photos that a temperature can be fitted on
 TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()
 
@@ -69,3 +70,11 @@ def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float
     values = [entry["per_class"].get(best, {}).get(name) for entry in history]
     known = [value for value in values if value is not None]
     return (known[0], known[-1]) if known else (None, None)
+
+
+def partly_forgotten(entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
+    """Classes that do worse than after the call before, then and now, by the better inference of now, worst first."""
+    best = best_inference(entry)
+    now, then = entry["per_class"].get(best, {}), before["per_class"].get(best, {}) if before else {}
+    both = [(name, value, now[name]) for name, value in then.items() if value is not None and now.get(name) is not None]
+    return sorted((each for each in both if each[1] - each[2] > SURE_OF_LOSS), key=lambda each: each[2] - each[1])

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from podnet.data.photos import Photos
 from podnet.errors import DataError
 from podnet.model.measure import UNMEASURED, confidences
@@ -56,13 +58,21 @@ def _answers(
     else:
         table = scores.cnn if inference == "cnn" else scores.nme
         assert table is not None
-        chances = confidences(table, model.temperatures.get(inference, UNMEASURED[inference]))
-        best = chances.topk(min(top, len(model.names)), dim=1)
+        ranked = rank(model, table, inference, top)
         rows = {index: row for row, index in enumerate(scores.indices.tolist())}
     reasons = photos.unreadable_names()
     for i, (name, source) in enumerate(zip(names, sources, strict=True)):
         if i in rows:
-            labels, values = best.indices[rows[i]].tolist(), best.values[rows[i]].tolist()
-            yield Prediction(name, [(model.names[label], value) for label, value in zip(labels, values, strict=True)])
+            yield Prediction(name, ranked[rows[i]])
         else:
             yield Failure(name, reasons.get(str(source), "it cannot be read"))
+
+
+def rank(model: Model, scores: Tensor, inference: str, top: int) -> list[list[tuple[str, float]]]:
+    """Of each row of scores (N, classes) the likeliest classes and how sure that is."""
+    chances = confidences(scores, model.temperatures.get(inference, UNMEASURED[inference]))
+    best = chances.topk(min(top, len(model.names)), dim=1)
+    return [
+        [(model.names[label], value) for label, value in zip(labels, values, strict=True)]
+        for labels, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]

@@ -129,6 +129,10 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
             raise NotFoundError("there is no such run, or its folder is gone.")
         return run
 
+    def lines_from(start: int, lines: list[dict[str, Any]], generation: int) -> Response:
+        with _damage_told():
+            return JSONResponse({"generation": generation, "lines": lines[start:]})
+
     @app.get("/api/runs", tags=["runs"], responses={200: {"model": AllRuns}})
     def runs() -> Response:
         """All runs, and the version of the list; ask /api/events for what changes after it."""
@@ -151,17 +155,13 @@ def _run_routes(app: FastAPI, studio: Studio) -> None:
     def results(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
         """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
         found = run_of(key)
-        lines = found.results()
-        with _damage_told():
-            return JSONResponse({"generation": found.generation(found.results_file), "lines": lines[start:]})
+        return lines_from(start, found.results(), found.generation(found.results_file))
 
     @app.get("/api/runs/{key}/epochs", tags=["runs"])
     def epochs(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
         """The lines of epochs.jsonl from one on."""
         found = run_of(key)
-        lines = found.epochs()
-        with _damage_told():
-            return JSONResponse({"generation": found.generation(found.epochs_file), "lines": lines[start:]})
+        return lines_from(start, found.epochs(), found.generation(found.epochs_file))
 
     @app.get("/api/runs/{key}/classes", tags=["runs"])
     def of_classes(key: str) -> Response:

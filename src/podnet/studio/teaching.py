@@ -34,6 +34,7 @@ class Teaching:
     began: float = 0.0  # seconds since 1970
     entry: dict[str, Any] = field(default_factory=dict)  # of the model's history, once it is measured
     before: dict[str, Any] | None = None  # the entry before it
+    forgotten: list[tuple[str, float, float]] = field(default_factory=list)  # classes, accuracy then and now
 
 
 class Teacher:

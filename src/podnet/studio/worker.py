@@ -2,7 +2,7 @@
 
 Reads one JSON object from its input and writes one for each piece of news:
     {"model": FILE, "photos": TABLE, "epochs": N or null}
-    {"kind": "progress", ...}, {"kind": "learned", "entry": ..., "before": ...} or {"kind": "error", "message": ...}
+    {"kind": "progress", ...}, {"kind": "measured", ...}, {"kind": "learned"} or {"kind": "error", "message": ...}
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from podnet.building import choose_device
 from podnet.errors import PodnetError
+from podnet.model.measure import partly_forgotten
 from podnet.model.teach import Learned, Record, prepare, teach
 from podnet.processes import end_with, keep_freed_memory
 from podnet.training import Epoch, Iteration
@@ -46,7 +47,8 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
     told = 0.0
     for record in teach(path, lesson, device, workers, undoable=True):
         if isinstance(record, Learned):
-            _tell(news, kind="measured", entry=record.entry, before=record.before)
+            forgotten = partly_forgotten(record.entry, record.before)
+            _tell(news, kind="measured", entry=record.entry, before=record.before, forgotten=forgotten)
         elif time.monotonic() - told >= NEWS_SECONDS:
             _tell(news, kind="progress", **_progress(record))
             told = time.monotonic()

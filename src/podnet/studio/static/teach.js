@@ -18,16 +18,12 @@ export function changeBar(model, done, fail) {
     h("button", { type: "button", onclick: act("/api/model/undo", "The change is undone") }, "Undo"));
 }
 
-function outcome({ entry, before }) {
+function outcome({ entry, before, forgotten }) {
   const value = (source, key, i) => source?.[key]?.[i] ?? null;
   const rows = [["all classes", "accuracy"], ["old classes", "old_accuracy"], ["new classes", "new_accuracy"]] // before, all were old
     .map(([words, key]) => [words, ...["cnn", "nme"].flatMap((i) => [key === "old_accuracy" ? value(before, "accuracy", i) : null, value(entry, key, i)])]);
-  const best = Object.keys(entry.accuracy).sort((a, b) => entry.accuracy[b] - entry.accuracy[a])[0];
-  const drops = Object.entries(entry.per_class[best] ?? {}).flatMap(([name, now]) => {
-    const then = before?.per_class[best]?.[name];
-    return then !== undefined && then !== null && now !== null && then - now > 5 ? [`${name}: ${number(then, 1)} to ${number(now, 1)}`] : [];
-  });
-  return h("div", {}, best
+  const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
+  return h("div", {}, Object.keys(entry.accuracy ?? {}).length
     ? titledTable("What it did", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
     : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
     drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
