@@ -11,16 +11,16 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
-    ["errors", "fidelity", "metrics", "herding", "randomness", "processes"],
-    ["files"],
+    ["errors", "fidelity", "metrics", "herding", "randomness", "processes", "timing"],
+    ["files", "team"],
     ["losses", "backbones", "classifiers", "data"],
     ["network", "tasks", "timm_models", "memory", "nme", "storage", "environment", "runs"],
     ["methods", "report"],
-    ["building", "training", "extraction"],
+    ["building", "compute", "training", "extraction"],
     ["learner"],
-    ["evaluation"],
+    ["evaluation", "checkpoints"],
     ["experiment"],
-    ["config", "display", "model", "estimator", "tensorboard"],
+    ["config", "display", "launch", "model", "estimator", "tensorboard"],
     ["benchmarks", "speed"],
     ["studio"],
     ["cli"],

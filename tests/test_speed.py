@@ -131,10 +131,8 @@ def test_new_images_are_read_again_only_if_their_features_may_have_changed(fidel
     method = PODNet(epochs=1, finetune_epochs=1, fidelity=fidelity)
     learner, task = before_a_step(3, method, images=40, per_class=5)
     read = []
-    forward = learner._forward
-    monkeypatch.setattr(
-        learner, "_forward", lambda images, mirror=False: read.append(images) or forward(images, mirror)
-    )
+    extract = learner._extract
+    monkeypatch.setattr(learner, "_extract", lambda images, *how: read.append(images) or extract(images, *how))
     stages(learner, task)
     assert sum(len(images) == 40 for images in read) == 1 + passes  # one to imprint, before training
     chosen = learner.memory.images[-5:]
@@ -147,7 +145,7 @@ def test_mixed_precision_points_the_same_way():
     student, teacher = moved(old), frozen_copy(old)
     mixed = [copy.deepcopy(network) for network in (student, teacher)]
     for network in mixed:
-        network.mixed = True
+        network.mixed = torch.bfloat16
     inputs = torch.randn(64, 3, 16, 16)
     loss, slopes = loss_and_gradients(student, teacher, method, inputs)
     rounded_loss, rounded = loss_and_gradients(*mixed, method, inputs)

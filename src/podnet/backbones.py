@@ -38,7 +38,7 @@ class ConvNorm(nn.Module):
 
     def fold(self) -> None:
         """Make the normalisation of a network that learns no more part of its convolution."""
-        assert isinstance(self.norm, nn.BatchNorm2d)
+        assert isinstance(self.norm, nn.BatchNorm2d | nn.SyncBatchNorm)
         self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
 
 

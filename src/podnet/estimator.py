@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from podnet.building import choose_device, require_known, require_room, start_from
+from podnet.compute import Compute
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
@@ -187,7 +188,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         transform = Transform(mean, std, round(SHIFT * min(self.shape_[1:])), self.mirror)
         memory = ExemplarMemory(self.memory_per_class)
         method = configured(PODNet, "cifar", options)
-        return Learner(method, self.shape_[0], transform, memory, seed, choose_device(self.device))
+        return Learner(method, self.shape_[0], transform, memory, seed, Compute(choose_device(self.device)))
 
     def _task(self, images: Tensor, labels: list[Any]) -> Task:
         old = len(self.learned_)

@@ -15,6 +15,7 @@ from podnet.learner import Learner
 from podnet.tasks import Task
 
 INFERENCES = ("cnn", "nme")
+TOP = 5  # the best classes that are looked at
 MEASURES = (
     "accuracy",
     "accuracy_top5",
@@ -33,18 +34,18 @@ def evaluate(
 
     `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the tasks before.
     """
-    scores = learner.predict(task.test_images)
-    require_every_class(task.test_targets, scores.indices, learner.class_names)
-    tested = task.test_targets[scores.indices]
+    best = learner.rank(task.test_images, TOP)
+    require_every_class(task.test_targets, best.indices, learner.class_names)
+    tested = task.test_targets[best.indices]
     targets = tested.numpy()
     task_of_class = np.repeat(np.arange(len(sizes)), sizes).tolist()
     result: dict[str, Any] = {measure: dict.fromkeys(INFERENCES) for measure in MEASURES}
     predictions = {"targets": tested}
     for inference in INFERENCES:
-        table = getattr(scores, inference)
-        if table is None or inference not in learner.method.inferences:
+        labels = getattr(best, inference)
+        if labels is None or inference not in learner.method.inferences:
             continue
-        ranked = table.topk(min(5, task.seen), dim=1).indices.cpu()
+        ranked = labels.cpu()
         predictions[inference] = ranked[:, 0].contiguous()
         history = [{measure: line[measure][inference] for measure in MEASURES} for line in earlier]
         for measure, value in _measure(ranked.numpy(), targets, task.old, task_of_class, history).items():

@@ -13,21 +13,22 @@ from typing import Any, Literal
 import torch
 
 from podnet.building import choose_device
+from podnet.checkpoints import restore, write_checkpoint
+from podnet.compute import Compute, Precision
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.environment import describe_environment
-from podnet.errors import ConfigError, DamagedFileError, PodnetError
-from podnet.evaluation import evaluate
-from podnet.files import append_line, keep_lines
-from podnet.learner import Learner, Precision
+from podnet.errors import ConfigError, DamagedFileError
+from podnet.evaluation import TOP, evaluate
+from podnet.files import append_line
+from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
 from podnet.runs import FIRST_TASK_DONE, Run
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
+from podnet.team import ALONE, Team
 from podnet.training import Epoch, Iteration
-
-KEPT_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class Experiment:
     seed: int = 1
     device: str = "auto"  # a GPU where there is one
     compile: bool = False  # the backbone by torch.compile: minutes once, then faster iterations
-    precision: Precision = "32"  # tf32 and bf16-mixed are for GPUs that have them
+    precision: Precision = "32"  # tf32, bf16-mixed and 16-mixed are for GPUs that have them
+    devices: int = 1  # processes on each machine: a GPU each, or a share of the cores; batch_size is that of all
+    num_nodes: int = 1  # machines
+    sync_batchnorm: bool = True  # statistics of whole batches, also of several processes
     threads: int = 0  # 0: as many as torch would take
     workers: int | None = None  # processes that decode photos; None: one a core, at most 8
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
@@ -65,9 +69,9 @@ class Experiment:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def __post_init__(self) -> None:
-        for option in ("threads", "checkpoint_seconds"):
-            if not getattr(self, option) >= 0:
-                raise ConfigError(f"{option} is {getattr(self, option)}; it must be 0 or more.")
+        for option, least in {"threads": 0, "checkpoint_seconds": 0, "devices": 1, "num_nodes": 1}.items():
+            if not getattr(self, option) >= least:
+                raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
 
@@ -76,10 +80,10 @@ class Experiment:
         defaults: dict[str, Any] = {f.name: f.default for f in fields(self.method) if f.name in self.method.later}
         return replace(self, method=replace(self.method, **defaults), classes=self.base, increment=1)
 
-    def load_dataset(self) -> Dataset:
+    def load_dataset(self, team: Team = ALONE) -> Dataset:
         given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
         if "workers" in SOURCES[self.dataset].options:
-            given.setdefault("workers", min(8, os.cpu_count() or 1))
+            given.setdefault("workers", min(8, team.cores()))
         return load(self.dataset, self.data_path, given)
 
     def tasks(self, dataset: Dataset) -> Tasks:
@@ -96,12 +100,11 @@ class Experiment:
     def memory(self) -> ExemplarMemory:
         return ExemplarMemory(self.memory_per_class, self.memory_total)
 
-    def learner(self, dataset: Dataset) -> Learner:
+    def learner(self, dataset: Dataset, team: Team = ALONE) -> Learner:
         transform = dataset.transform if self.mirror is None else replace(dataset.transform, flip=self.mirror)
-        device = choose_device(self.device)
-        return Learner(
-            self.method, dataset.shape[0], transform, self.memory(), self.seed, device, self.compile, self.precision
-        )
+        device = team.device(choose_device(self.device))
+        compute = Compute(device, self.compile, self.precision, team, self.sync_batchnorm)
+        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, compute)
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
@@ -151,20 +154,29 @@ Existing = Literal["refuse", "resume", "replace"]
 
 
 def run(
-    experiment: Experiment, record: Run, existing: Existing = "refuse", first_task: Run | None = None
+    experiment: Experiment,
+    record: Run,
+    existing: Existing = "refuse",
+    first_task: Run | None = None,
+    team: Team = ALONE,
 ) -> Iterator[Record]:
     """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens.
 
     A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
-    first task (`Experiment.first_task`) and comes to exactly what it would have come to.
+    first task (`Experiment.first_task`) and comes to exactly what it would have come to. Of a team, every process calls
+    this; only the main one writes and has something to tell.
     """
     keep_freed_memory()
-    torch.set_num_threads(experiment.threads or torch.get_num_threads())
+    torch.set_num_threads(experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores()))
     torch.set_float32_matmul_precision("high" if experiment.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"
-    dataset = experiment.load_dataset()
+    dataset = experiment.load_dataset(team)
     tasks = experiment.tasks(dataset)
-    learner = experiment.learner(dataset)
+    learner = experiment.learner(dataset, team)
+    if not team.is_main:
+        _take_part(learner, tasks)
+        _left_out(dataset, team)
+        return
     with record.locked():
         if record.exists() and existing == "refuse":
             raise ConfigError(
@@ -173,17 +185,30 @@ def run(
             )
         with record.noting_failure():
             if existing == "resume" and record.config_file.exists():
-                first, notices = _restore(record, learner)
-                yield from notices
+                first, notices = restore(record, learner)
+                yield from map(Notice, notices)
             else:
                 record.clear()
                 record.write_config(experiment.options())
                 if first_task is not None:
                     yield from _begin_as(record, first_task, len(tasks))
-                first, _ = _restore(record, learner)
+                first, _ = restore(record, learner)
+            if team.size > 1:
+                team.from_main(lambda: (first, learner.state()))
             yield from _run(experiment, record, learner, tasks, first)
-        if text := _left_out(dataset):
+        if text := _left_out(dataset, team):
             yield Notice(text)
+
+
+def _take_part(learner: Learner, tasks: Tasks) -> None:
+    """What a process does that is not the main one: its share of every task, from where that one goes on."""
+    first, state = learner.team.from_main(lambda: (0, learner.state()))
+    learner.restore(*state)
+    for index in range(first, len(tasks)):
+        task = tasks[index]
+        for _ in learner.learn(task):
+            pass
+        learner.rank(task.test_images, TOP)
 
 
 def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int) -> Iterator[Record]:
@@ -198,7 +223,7 @@ def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, fi
         yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds)
         result = _evaluate(record, learner, task, tasks.sizes)
         append_line(record.results_file, result)
-        _checkpoint(record, learner, index)
+        write_checkpoint(record, learner, index)
         yield TaskDone(result)
 
 
@@ -210,12 +235,13 @@ def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
         yield Notice(f"{error} Learning the first task again.")
 
 
-def _left_out(dataset: Dataset) -> str:
-    """The photos that could not be read and were done without, named and counted."""
+def _left_out(dataset: Dataset, team: Team) -> str:
+    """The photos that could not be read and were done without, by any process, named and counted."""
     names: dict[str, str] = {}
     for images in (dataset.train_images, dataset.test_images):
         if isinstance(images, Photos):
             names |= images.unreadable_names()
+    names = {name: why for found in team.collected(names) for name, why in found.items()}
     shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
     more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
     count = "1 photo" if len(names) == 1 else f"{len(names)} photos"
@@ -230,7 +256,7 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
             line = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase, **asdict(event)}
             append_line(record.epochs_file, line)
             if time.monotonic() - saved >= checkpoint_seconds:
-                _checkpoint(record, learner, task.index)
+                write_checkpoint(record, learner, task.index)
                 saved = time.monotonic()
         yield event
 
@@ -247,47 +273,6 @@ def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...])
         "new_classes": list(task.class_names),
         **measured,
         "memory": len(learner.memory),
+        "exemplars": learner.fingerprint,
         "seconds": learner.seconds | {"evaluate": time.perf_counter() - began},
     }
-
-
-def _checkpoint(record: Run, learner: Learner, task: int) -> None:
-    tensors, meta = learner.state()
-    progress = meta["progress"]
-    moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
-    save_tensors(record.checkpoints / f"{task:04d}-{moment}.safetensors", tensors, {"task": task, "learner": meta})
-    for old in record.checkpoint_files()[KEPT_CHECKPOINTS:]:
-        old.unlink()
-
-
-def _restore(record: Run, learner: Learner) -> tuple[int, list[Notice]]:
-    """Bring the learner to the newest good checkpoint, cut the records back to it; the task to go on with."""
-    notices = []
-    task, stage, epoch = 0, 0, 0
-    files = record.checkpoint_files()
-    for path in files:
-        try:
-            tensors, meta = load_tensors(path)
-        except DamagedFileError as error:
-            notices.append(Notice(f"{error} Going back to the checkpoint before it."))
-            continue
-        learner.restore(tensors, meta["learner"])
-        for damaged in files[: files.index(path)]:
-            damaged.unlink()
-        task = meta["task"] if learner.progress else meta["task"] + 1
-        if learner.progress:
-            stage, epoch = learner.progress.phase, learner.progress.epoch
-        break
-    else:
-        if files:
-            raise PodnetError(
-                f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
-                "Start again with --overwrite, or into another --output."
-            )
-    if [line["task"] for line in record.results()][:task] != list(range(task)):
-        raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")
-    record.remove_unfinished()
-    keep_lines(record.results_file, lambda line: line["task"] < task)
-    position = (task, stage, epoch)
-    keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
-    return task, notices

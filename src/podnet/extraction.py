@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,32 +11,55 @@ from torch import Tensor
 from podnet.data.augment import Transform
 from podnet.data.images import Images, feed, to_device
 from podnet.errors import DataError
-from podnet.network import Network
+from podnet.network import Network, Outputs
+from podnet.team import ALONE, Team
 
 BATCH = 256
 
 
-class Extracted(NamedTuple):
-    """What the network made of the images that could be read."""
+class Scores(NamedTuple):
+    """What both inferences say of some images, (N, classes), the highest being the prediction; None where not made."""
 
+    cnn: Tensor
+    nme: Tensor | None
+    indices: Tensor  # of the images: all of them, but for photos that could not be read and may be skipped
+
+
+class Ranked(NamedTuple):
+    """The labels that both inferences find best for some images, (N, count), the best first; None where not made."""
+
+    cnn: Tensor
+    nme: Tensor | None
     indices: Tensor
-    features: Tensor  # (N, D), the embeddings
-    logits: Tensor  # (N, classes)
 
 
 @torch.no_grad()
 def extract(
-    network: Network, images: Images, transform: Transform, device: torch.device, mirror: bool = False
-) -> Extracted:
-    """Embeddings and logits of the images, or of their mirror images."""
+    network: Network,
+    images: Images,
+    transform: Transform,
+    device: torch.device,
+    wanted: Callable[[Outputs], tuple[Tensor, ...]],
+    mirror: bool = False,
+    team: Team = ALONE,
+) -> tuple[Tensor, ...]:
+    """Indices of the images that could be read, then what is wanted of the outputs for them, or their mirror images.
+
+    Whole batches go to the processes in turn, so that the numbers are those of a single process.
+    """
     network.eval()
-    indices, features, logits = [], [], []
-    for part, pixels in feed(images, torch.arange(len(images)).split(BATCH)):
-        batch = to_device(pixels, device)
-        outputs = network(transform.normalise(batch.flip(3) if mirror else batch))
-        indices.append(part)
-        features.append(outputs.embedding)
-        logits.append(outputs.logits)
-    if not indices:
+    rows: list[tuple[Tensor, ...]] = []
+    own = torch.arange(len(images)).split(BATCH)[team.rank :: team.size]
+    for part, pixels in feed(images, own):
+        if len(part):
+            batch = to_device(pixels, device)
+            rows.append((part, *wanted(network(transform.normalise(batch.flip(3) if mirror else batch)))))
+    columns = [torch.cat(column) for column in zip(*rows, strict=True)]
+    width = max(team.collected(len(columns)))  # nobody may have read anything, or not this process
+    if not width:
         raise DataError(f"none of {len(images)} photos could be read; mend them, or leave their class out.")
-    return Extracted(torch.cat(indices), torch.cat(features), torch.cat(logits))
+    if not columns:
+        columns = [torch.empty(0, dtype=torch.int64), *[torch.empty(0, device=device)] * (width - 1)]
+    indices, *values = map(team.gathered, columns)
+    order = indices.argsort()
+    return indices[order], *(value[order.to(value.device)] for value in values)

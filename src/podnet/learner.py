@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.building import network_from, new_network
+from podnet.compute import PLAIN, Compute
 from podnet.data.augment import Transform
-from podnet.data.images import (
-    Images,
-    from_tensors,
-    join,
-    require_every_class,
-    self_contained,
-    to_tensors,
-)
-from podnet.extraction import Extracted, extract
+from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, self_contained, to_tensors
+from podnet.extraction import Ranked, Scores, extract
 from podnet.herding import herd_classes
-from podnet.memory import ExemplarMemory
+from podnet.memory import ExemplarMemory, first_of_each_class
 from podnet.methods.base import Method, Phase, Pool
-from podnet.network import Network, channels_last, compile_backbone, frozen_copy
+from podnet.network import Network, Outputs, frozen_copy
 from podnet.nme import class_means, nme_scores
-from podnet.randomness import derive
+from podnet.randomness import derive, seeded
 from podnet.tasks import Task
+from podnet.timing import timed
 from podnet.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
-
-Precision = Literal["32", "tf32", "bf16-mixed"]
-
-
-class Scores(NamedTuple):
-    """What both inferences say of some images, (N, classes), the highest being the prediction; None where not made."""
-
-    cnn: Tensor
-    nme: Tensor | None
-    indices: Tensor  # of the images: all of them, but for photos that could not be read and may be skipped
 
 
 @dataclass
@@ -52,6 +35,7 @@ class Progress:
     epoch: int = 0
     chosen: Tensor | None = None
     momenta: list[Tensor] | None = None
+    scaler: dict[str, Any] | None = None  # of the losses, where float16 needs one
 
 
 class Learner:
@@ -67,24 +51,23 @@ class Learner:
         transform: Transform,
         memory: ExemplarMemory | None = None,
         seed: int = 1,
-        device: str = "cpu",
-        compile: bool = False,
-        precision: Precision = "32",
+        compute: Compute = PLAIN,
     ) -> None:
         self.method = method
         self.transform = replace(transform, intensity=method.intensity)
         self.memory = memory if memory is not None else ExemplarMemory()
         self.seed = seed
-        self.device = torch.device(device)
-        self.compile = compile
-        self.precision = precision
-        with self._seeded("network"):
+        self.compute = compute
+        self.device = torch.device(compute.device)
+        self.team = compute.team  # the processes that learn together, each with a learner that comes to the same state
+        with seeded(seed, "network"):
             self.network = self._place(new_network(method, channels))
         self.class_names: list[str] = []
         self.means: Tensor | None = None  # (classes, D), of the exemplars
         self.previous: Network | None = None  # the network before the task under way, where the method distils
         self.progress: Progress | None = None  # None between tasks
         self.herded: Tensor | None = None  # the exemplars of the task under way, while the features stay as they are
+        self.fingerprint = ""  # of the exemplars chosen in the newest task
         self.seconds: dict[str, float] = {}  # of each stage of the newest task
 
     def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
@@ -106,12 +89,15 @@ class Learner:
         while self.progress.phase < len(phases):
             progress, phase = self.progress, phases[self.progress.phase]
             if progress.chosen is None:
-                with self._timed("herd"):
+                with timed(self.seconds, "herd"):
                     progress.chosen = phase.images(pool)
-            with self._timed(phase.name):
+            with timed(self.seconds, phase.name):
                 optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
+                scaler = self.compute.scaler()
                 if progress.momenta is not None:
                     set_momenta(optimizer, progress.momenta)
+                if progress.scaler:
+                    scaler.load_state_dict(progress.scaler)
                 if self._moves_features(phase):
                     self.herded = None
                 records = fit(
@@ -125,23 +111,38 @@ class Learner:
                     (self.seed, task.index),
                     teacher,
                     progress.epoch,
+                    scaler,
+                    self.team,
                 )
-            while (record := self._next(records, phase.name)) is not None:
+            while True:
+                with timed(self.seconds, phase.name):
+                    record = next(records, None)
+                if record is None:
+                    break
                 if isinstance(record, Epoch):
                     progress.epoch = record.epoch + 1
                     progress.momenta = momenta(optimizer)
+                    progress.scaler = scaler.state_dict()
                 yield record
             self.progress = Progress(progress.phase + 1)
         self._end(task, images, pool)
 
     def predict(self, images: Images) -> Scores:
         """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
-        indices, features, logits = self._forward(images)
-        return Scores(logits, None if self.means is None else nme_scores(features, self.means), indices)
+        indices, cnn, *nme = self._extract(images, self._scores)
+        return Scores(cnn, nme[0] if nme else None, indices)
+
+    def rank(self, images: Images, count: int) -> Ranked:
+        """The `count` best classes by both inferences; no table of all images and all classes is made on the way."""
+        count = min(count, len(self.class_names))
+        indices, cnn, *nme = self._extract(
+            images, lambda outputs: tuple(scores.topk(count, dim=1).indices for scores in self._scores(outputs))
+        )
+        return Ranked(cnn, nme[0] if nme else None, indices)
 
     def features(self, images: Images) -> Tensor:
         """The embeddings (N, D) of un-augmented images."""
-        return self._forward(images)[1]
+        return self._extract(images, _embedding)[1]
 
     def forget(self, label: int) -> None:
         """Remove a class, its weights and its exemplars; the labels above it move down by one."""
@@ -155,19 +156,22 @@ class Learner:
 
     def _begin(self, task: Task, distils: bool) -> None:
         self.seconds = {}
-        with self._timed("grow"):
+        with timed(self.seconds, "grow"):
             self.class_names += task.class_names
             self.previous = copy.deepcopy(self.network) if task.old and distils else None
             fresh = (task.train_targets >= task.old).nonzero().flatten() if task.refreshed else slice(None)
-            with self._seeded("grow", task.index):
+
+            def features() -> tuple[Tensor, Tensor]:
+                found, targets = self._features(task.train_images[fresh], task.train_targets[fresh])
+                # K-means is for the main process; what the others make of an image a class is replaced below.
+                kept = slice(None) if self.team.is_main else first_of_each_class(targets, 1)
+                return found[kept], targets[kept]
+
+            with seeded(self.seed, "grow", task.index):
                 if task.new:
-                    self.method.grow(
-                        self.network,
-                        task.new,
-                        lambda: self._features(task.train_images[fresh], task.train_targets[fresh]),
-                        derive(self.seed, "imprint", task.index),
-                    )
+                    self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
             self._place(self.network)
+            self.team.copy_from_main(self.network)
             self.progress = Progress()
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
@@ -188,21 +192,25 @@ class Learner:
         """Indices of the exemplars of each class taught, in the order they were chosen."""
         if self.herded is None:
             own = torch.isin(targets, torch.tensor(taught)).nonzero().flatten()
-            indices, features, _ = self._forward(images[own])
+            indices, features = self._extract(images[own], _embedding)
             require_every_class(targets[own], indices, self.class_names)
             own = own[indices]
             reserved = self.method.reserved(quota)
-            self.herded = own[herd_classes(F.normalize(features).cpu(), targets[own], taught, quota, reserved)]
+            self.herded = self.team.from_main(
+                lambda: own[herd_classes(F.normalize(features).cpu(), targets[own], taught, quota, reserved)]
+            )
         return self.herded
 
     def _end(self, task: Task, images: Images, pool: Pool) -> None:
         if self.method.keeps_exemplars:
-            with self._timed("herd"):
+            with timed(self.seconds, "herd"):
                 chosen = pool.herded()
                 exemplars = self_contained(images[chosen])
+                self.fingerprint = fingerprint(exemplars, pool.targets[chosen])
+                self.team.require_same("exemplars", self.fingerprint)
                 self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
         if "nme" in self.method.inferences:
-            with self._timed("means"):
+            with timed(self.seconds, "means"):
                 kept, targets = self.memory.images, self.memory.targets
                 assert kept is not None
                 assert targets is not None
@@ -214,38 +222,21 @@ class Learner:
 
     def _features(self, images: Images, targets: Tensor, mirror: bool = False) -> tuple[Tensor, Tensor]:
         """Embeddings of the images, or of their mirror images, and the targets, on the device."""
-        indices, features, _ = self._forward(images, mirror)
+        indices, features = self._extract(images, _embedding, mirror)
         require_every_class(targets, indices, self.class_names)
         return features, targets[indices.to(targets.device)].to(self.device)
 
-    def _forward(self, images: Images, mirror: bool = False) -> Extracted:
-        return extract(self.network, images, self.transform, self.device, mirror)
+    def _scores(self, outputs: Outputs) -> tuple[Tensor, ...]:
+        scores = (outputs.logits,)
+        return scores if self.means is None else (*scores, nme_scores(outputs.embedding, self.means))
+
+    def _extract(
+        self, images: Images, wanted: Callable[[Outputs], tuple[Tensor, ...]], mirror: bool = False
+    ) -> tuple[Tensor, ...]:
+        return extract(self.network, images, self.transform, self.device, wanted, mirror, self.team)
 
     def _place(self, network: Network) -> Network:
-        """The network on the device, in the layout and the form that are fastest there."""
-        network.mixed = self.precision == "bf16-mixed"
-        if self.compile:
-            compile_backbone(network, self.method.batch_size)
-        return channels_last(network.to(self.device))
-
-    @contextmanager
-    def _seeded(self, *purpose: object) -> Iterator[None]:
-        """Initialisation draws from torch's global generator: set it for one purpose, then put it back."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive(self.seed, *purpose))
-            yield
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
-
-    def _next(self, records: Iterator[Iteration | Epoch], stage: str) -> Iteration | Epoch | None:
-        with self._timed(stage):
-            return next(records, None)
+        return self.compute.place(network, self.method.batch_size)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything, as tensors and JSON-able values."""
@@ -266,7 +257,7 @@ class Learner:
             tensors |= {f"previous.{name}": value for name, value in self.previous.state_dict().items()}
             meta["previous_sizes"] = self.previous.classifier.sizes
         if self.progress is not None:
-            meta["progress"] = {"phase": self.progress.phase, "epoch": self.progress.epoch}
+            meta["progress"] = {key: getattr(self.progress, key) for key in ("phase", "epoch", "scaler")}
             if self.progress.chosen is not None:
                 tensors["progress.chosen"] = self.progress.chosen
             for i, momentum in enumerate(self.progress.momenta or []):
@@ -286,7 +277,8 @@ class Learner:
         self.means = tensors["means"].to(self.device) if "means" in tensors else None
         self.progress = None
         if meta["progress"] is not None:
-            kept = [tensors[f"progress.momentum.{i}"] for i in range(_count(tensors, "progress.momentum."))]
+            count = sum(name.startswith("progress.momentum.") for name in tensors)
+            kept = [tensors[f"progress.momentum.{i}"] for i in range(count)]
             self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=kept or None, **meta["progress"])
 
     def _network(self, tensors: Mapping[str, Tensor], prefix: str, sizes: list[int]) -> Network:
@@ -294,5 +286,5 @@ class Learner:
         return self._place(network_from(own, self.method, self.network.backbone.channels, sizes))
 
 
-def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    return sum(name.startswith(prefix) for name in tensors)
+def _embedding(outputs: Outputs) -> tuple[Tensor, ...]:
+    return (outputs.embedding,)

@@ -32,14 +32,14 @@ class Network(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier
-        self.mixed = False  # convolutions in bfloat16, all else in float32
+        self.mixed: torch.dtype | None = None  # of the convolutions, where it is not float32 as all else
         self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
     def forward(self, images: Tensor, attention: bool = False) -> Outputs:
         """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM needs."""
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.mixed):
+        with torch.autocast(images.device.type, self.mixed, enabled=self.mixed is not None):
             maps, embedding = self._run(images)
-        if self.mixed:
+        if self.mixed is not None:
             maps, embedding = [each.float() for each in maps], embedding.float()
         if attention and not maps[-1].requires_grad:
             maps[-1] = maps[-1].detach().requires_grad_()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -16,3 +18,11 @@ def derive(seed: int, *purpose: object) -> int:
 def generator(seed: int, *purpose: object) -> torch.Generator:
     """A CPU generator for one purpose."""
     return torch.Generator().manual_seed(derive(seed, *purpose))
+
+
+@contextmanager
+def seeded(seed: int, *purpose: object) -> Iterator[None]:
+    """Initialisation draws from torch's global generator: set it for one purpose, then put it back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, *purpose))
+        yield

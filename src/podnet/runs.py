@@ -41,7 +41,19 @@ FILES = (
     "curve.svg",
     "confusion.png",
 )
-CHANGEABLE = ("data_path", "device", "threads", "workers", "unreadable", "checkpoint_seconds")  # decide no number
+# What a run may go on with otherwise than it began: it decides no number, but for rounding and the statistics of
+# BatchNorm that several processes may have on their own.
+CHANGEABLE = (
+    "data_path",
+    "device",
+    "devices",
+    "num_nodes",
+    "sync_batchnorm",
+    "threads",
+    "workers",
+    "unreadable",
+    "checkpoint_seconds",
+)
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, where it was built: ten times faster
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from podnet.data.augment import Transform, batches
+from podnet.data.augment import Share, Transform, batches
 from podnet.data.images import Images, feed, to_device
 from podnet.errors import PodnetError
 from podnet.methods.base import Phase
 from podnet.network import Network
 from podnet.randomness import generator
+from podnet.team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,17 @@ def fit(
     seed: tuple[object, ...],
     teacher: Network | None = None,
     start: int = 0,
+    scaler: torch.amp.GradScaler | None = None,
+    team: Team = ALONE,
 ) -> Iterator[Iteration | Epoch]:
-    """Train the network through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone."""
+    """Train the network through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone.
+
+    Each process of a team trains on its share of every batch; the gradients are those of the whole batch, the loss
+    being a mean over its images.
+    """
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    scaler = scaler or torch.amp.GradScaler(enabled=False)
+    wrapped = team.wrapped(network)
     for epoch in range(start, phase.epochs):
         began = time.perf_counter()
         draws = generator(0, *seed, phase.name, epoch)
@@ -87,24 +96,35 @@ def fit(
         network.train(phase.update_statistics)
         totals: dict[str, Tensor] = {}
         parts = batches(len(targets), batch_size, draws)
-        seen = 0
-        for i, (chosen, pixels) in enumerate(feed(images, parts, draws if phase.augment else None)):
+        counted = torch.zeros((), device=targets.device)
+        fed = feed(images, parts, draws if phase.augment else None, team.rows)
+        for i, (part, (chosen, pixels)) in enumerate(zip(parts, fed, strict=True)):
+            share = Share(torch.isin(part, chosen).nonzero().flatten(), len(part))
+            counts = team.images(len(chosen), len(part))
+            if not len(chosen):  # unreadable, all of them; others wait for this process, whose black image counts for 0
+                share, chosen = Share(torch.tensor([0]), len(part)), part[:1]
+                pixels = pixels.new_zeros(1, *pixels.shape[1:])
             batch = to_device(pixels, targets.device)
-            inputs = transform.augment(batch, draws) if phase.augment else transform.normalise(batch)
-            student = network(inputs, phase.attention)
+            inputs = transform.augment(batch, draws, share) if phase.augment else transform.normalise(batch)
+            student = wrapped(inputs, phase.attention)
             with torch.no_grad():
                 old = teacher(inputs, phase.attention) if teacher is not None and phase.distils else None
             terms = phase.loss(student, old, targets[chosen])
             optimizer.zero_grad()
-            torch.stack(list(terms.values())).sum().backward()
+            loss = torch.stack(list(terms.values())).sum() * (counts * team.size / len(part))
+            scaler.scale(loss).backward()
             if phase.clip is not None:
+                scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_value_(trained, phase.clip)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             for name, term in terms.items():
-                totals[name] = totals.get(name, 0) + term.detach() * len(chosen)
-            seen += len(chosen)
+                totals[name] = totals.get(name, 0) + term.detach() * counts
+            counted += counts
             yield Iteration(phase.name, epoch, phase.epochs, i + 1, len(parts))
-        losses = {name: float(total) / max(seen, 1) for name, total in totals.items()}
+        team.average_statistics(network)
+        *sums, images_seen = team.summed(torch.stack([*totals.values(), counted])).tolist()
+        losses = {name: total / max(images_seen, 1) for name, total in zip(totals, sums, strict=True)}
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "

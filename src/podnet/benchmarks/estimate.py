@@ -10,6 +10,7 @@ import torch
 
 from podnet.benchmarks.plan import Planned
 from podnet.building import choose_device
+from podnet.compute import Compute
 from podnet.data import SOURCES, Transform
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
@@ -50,7 +51,8 @@ def _speed(method: Method, side: int, device: str, threads: int) -> tuple[float,
     images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8)
     targets = torch.arange(count) % 2
     task = Task(0, 0, 2, ("first", "second"), images, targets, images, targets)
-    learner = Learner(replace(method, epochs=1), 3, Transform((0.5,) * 3, (0.25,) * 3), ExemplarMemory(2), 0, device)
+    transform = Transform((0.5,) * 3, (0.25,) * 3)
+    learner = Learner(replace(method, epochs=1), 3, transform, ExemplarMemory(2), 0, Compute(device))
     moments = [time.perf_counter() for event in learner.learn(task) if isinstance(event, Iteration)]
     began = time.perf_counter()
     learner.predict(images)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from podnet.cli.parser import build_parser
 from podnet.errors import ConfigError, PodnetError, nearest
+from podnet.launch import is_launched, note_failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except PodnetError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if is_launched():
+            note_failure(error)
+        else:
+            print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"error: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
@@ -40,7 +44,7 @@ def _dispatch(arguments: list[str]) -> int:
     if known.command == "run":
         from podnet.cli.run import run_command
 
-        return run_command(known, unknown, commands["run"])
+        return run_command(known, unknown, commands["run"], arguments)
     if unknown:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)

@@ -30,7 +30,7 @@ examples:
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data"""
 
 # Options that are about this call and not about the experiment; all others make up the configuration.
-CALL_OPTIONS = ("command", "output", "overwrite", "resume", "config", "tensorboard", "print_config")
+CALL_OPTIONS = ("command", "address", "output", "overwrite", "resume", "config", "tensorboard", "print_config")
 
 
 class Parser(argparse.ArgumentParser):
@@ -96,7 +96,11 @@ def _add_run(commands: Any) -> None:
     add("--workers", metavar="N", help="processes that decode photos (default: one a core, at most 8)")
     add("--seed", metavar="N", help="of all randomness (default: 1)")
     add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
-    add("--precision", help="32 (default), tf32 or bf16-mixed, for GPUs that have them")
+    add("--devices", metavar="N", help="processes on this machine, a GPU or a share of the cores each (default: 1)")
+    add("--num-nodes", metavar="N", help="machines, each with so many devices; all get the same command (default: 1)")
+    add("--address", metavar="HOST:PORT", help="of one of several machines, where they meet")
+    add("--sync-batchnorm", metavar="BOOL", help="BatchNorm of whole batches over all devices (default: true)")
+    add("--precision", help="32 (default), tf32, bf16-mixed or 16-mixed, for GPUs that have them")
     add("--compile", action="store_const", const="true", help="compile the network: minutes once, then faster updates")
     add("--threads", metavar="N", help="CPU threads (default: all)")
     add("--checkpoint-seconds", metavar="S", help="time between two checkpoints within a task (default: 30)")

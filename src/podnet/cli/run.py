@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 from rich.console import Console
 
+from podnet.building import choose_device
 from podnet.cli.parser import CALL_OPTIONS, Parser
 from podnet.config import resolve
 from podnet.display import show
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import Existing, Experiment, run
+from podnet.experiment import Existing, Experiment, Record, run
+from podnet.launch import launch
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
 from podnet.runs import CHANGEABLE, Run, folder_name
+from podnet.team import is_member, joined
 from podnet.tensorboard import logged
 
 
-def run_command(known: argparse.Namespace, words: list[str], parser: Parser) -> int:
+def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
+    """`words` are the arguments that the parser left over: hyper-parameters of the method."""
     given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
     given |= _hyper_parameters(words, parser)
     existing: Existing = "replace" if known.overwrite else "refuse"
@@ -35,16 +41,30 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser) -> 
     if known.print_config:
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
+    if experiment.devices * experiment.num_nodes > 1 and not is_member():
+        if experiment.num_nodes > 1 and known.address is None:
+            raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
+        launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
+        return 0
+    with joined(choose_device(experiment.device)) as team:
+        records = run(experiment, record, existing, team=team)
+        if team.is_main:
+            _show(records, record, experiment, known.tensorboard)
+        else:
+            deque(records, maxlen=0)
+    return 0
+
+
+def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensorboard: bool) -> None:
+    """Follow a run to its end; then the table and the page."""
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
-    records = run(experiment, record, existing)
-    show(logged(records, record) if known.tensorboard else records, console)
+    show(logged(records, record) if tensorboard else records, console)
     results = record.results()
     console.print(results_table(results, title))
     for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 0
 
 
 def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:

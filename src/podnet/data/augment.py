@@ -14,6 +14,30 @@ MAX_CHANGE = 63  # of 255; the paper's range of random intensity
 
 
 @dataclass(frozen=True)
+class Share:
+    """Which rows, (B,), of a batch of `count` images some images are."""
+
+    rows: Tensor
+    count: int
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Random numbers for the images of a share, drawn for the whole batch."""
+
+    generator: torch.Generator
+    share: Share
+
+    def uniform(self) -> Tensor:
+        """(B, 1, 1, 1) in [0, 1)."""
+        return torch.rand(self.share.count, 1, 1, 1, generator=self.generator)[self.share.rows]
+
+    def two_integers(self, end: int) -> Tensor:
+        """(2, B), from 0 to end - 1."""
+        return torch.randint(0, end, (2, self.share.count), generator=self.generator)[:, self.share.rows]
+
+
+@dataclass(frozen=True)
 class Transform:
     """Padded random crop, mirror image and change of intensity for training; normalisation always.
 
@@ -35,31 +59,35 @@ class Transform:
         pixels = images.to(torch.float32, memory_format=torch.channels_last)
         return (pixels - 255 * mean) / (255 * std)
 
-    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone."""
-        cropped = self._crop(images, generator) if self.pad else self._mirror(images, generator)
-        return self.normalise(self._change_intensity(cropped, generator))
+    def augment(self, images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
+        """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone.
 
-    def _mirror(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        Images that are a share of a batch come out as they would among the others.
+        """
+        draws = _Draws(generator, share or Share(torch.arange(len(images)), len(images)))
+        cropped = self._crop(images, draws) if self.pad else self._mirror(images, draws)
+        return self.normalise(self._change_intensity(cropped, draws))
+
+    def _mirror(self, images: Tensor, draws: _Draws) -> Tensor:
         """Half of the images mirrored, where a mirror image shows the same class."""
         if not self.flip:
             return images
-        mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+        mirrored = draws.uniform() < 0.5
         return torch.where(mirrored.to(images.device), images.flip(3), images)
 
-    def _crop(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _crop(self, images: Tensor, draws: _Draws) -> Tensor:
         """A random window of each padded image, half of them mirrored."""
         count, _, height, width = images.shape
-        top, left = torch.randint(0, 2 * self.pad + 1, (2, count), generator=generator).to(images.device)
+        top, left = draws.two_integers(2 * self.pad + 1).to(images.device)
         padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, *(self.pad,) * 4))
         windows = padded.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)  # (B, top, left, H, W, C)
         cropped = windows[torch.arange(count, device=images.device), top, left].permute(0, 3, 1, 2)
-        return self._mirror(cropped, generator)
+        return self._mirror(cropped, draws)
 
-    def _change_intensity(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _change_intensity(self, images: Tensor, draws: _Draws) -> Tensor:
         if self.intensity == "none":
             return images
-        draw = torch.rand(len(images), 1, 1, 1, generator=generator) * 2 - 1  # in [-1, 1)
+        draw = draws.uniform() * 2 - 1  # in [-1, 1)
         if self.intensity == "shift":
             return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp(0, 255)
         return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp(0, 255)

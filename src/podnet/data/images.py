@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,12 +15,19 @@ Images = Tensor | Photos
 
 
 def feed(
-    images: Images, parts: Sequence[Tensor], draws: torch.Generator | None = None
+    images: Images,
+    parts: Sequence[Tensor],
+    draws: torch.Generator | None = None,
+    rows: Callable[[int], Tensor] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(indices, uint8 images) for each part. With `draws` photos are cropped at random; unreadable ones are missing."""
+    """(indices, uint8 images) for each part. With `draws` photos are cropped at random; unreadable ones are missing.
+
+    `rows` tells which of a part of so many images are wanted; the crops are those they have in the whole part.
+    """
     if isinstance(images, Photos):
-        return images.batches(parts, draws)
-    return ((part, images[part]) for part in parts)
+        return images.batches(parts, draws, rows)
+    own = parts if rows is None else [part[rows(len(part))] for part in parts]
+    return ((part, images[part]) for part in own)
 
 
 def to_device(pixels: Tensor, device: torch.device) -> Tensor:
@@ -46,6 +54,14 @@ def join(first: Images, second: Images) -> Images:
 def self_contained(images: Images) -> Images:
     """The same images, independent of any file."""
     return images.kept() if isinstance(images, Photos) else images
+
+
+def fingerprint(images: Images, targets: Tensor) -> str:
+    """A digest of self-contained images and their labels: equal where both are, on whichever machine."""
+    digest = hashlib.sha256(targets.numpy().tobytes())
+    for tensor in to_tensors(images).values():
+        digest.update(tensor.cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def to_tensors(images: Images) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -126,16 +126,25 @@ class Photos:
         rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
         return replace(self, sources=_Selection((*first.parts, *second.parts), rows))
 
-    def batches(self, parts: Sequence[Tensor], draws: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(
+        self,
+        parts: Sequence[Tensor],
+        draws: torch.Generator | None = None,
+        rows: Callable[[int], Tensor] | None = None,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 
         With `draws` each photo is cropped at random (`least_area` to all of it, aspect 3/4 to 4/3), without it is
-        scaled and its centre cut out. A part of which nothing could be read is passed over.
+        scaled and its centre cut out. With `rows`, which gives some rows of a part of so many, only those are decoded.
         """
         seeds: Sequence[Tensor | None] = [None] * len(parts)
         if draws is not None:  # all at once, here: neither processes nor other users of `draws` change the crops
             sizes = [len(part) for part in parts]
             seeds = torch.randint(2**62, (sum(sizes),), generator=draws).split(sizes)
+        if rows is not None:
+            wanted = [rows(len(part)) for part in parts]
+            parts = [part[own] for part, own in zip(parts, wanted, strict=True)]
+            seeds = [None if all_of is None else all_of[own] for all_of, own in zip(seeds, wanted, strict=True)]
         return self._batches(parts, seeds)
 
     def _batches(self, parts: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -148,8 +157,7 @@ class Photos:
             for position, why in done.failures.items():
                 self._leave_out(int(part[position]), why)
             readable = [position for position in range(len(part)) if position not in done.failures]
-            if readable:
-                yield part[readable], torch.from_numpy(done.pixels).permute(0, 3, 1, 2)
+            yield part[readable], torch.from_numpy(done.pixels).permute(0, 3, 1, 2)
 
     def _leave_out(self, index: int, why: str) -> None:
         source = self.sources[index]

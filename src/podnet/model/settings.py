@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from podnet.building import require_known
+from podnet.compute import Compute
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
 from podnet.data.decode import LEAST_AREA
@@ -94,7 +95,7 @@ def make_learner(settings: Settings, training: Training, device: str) -> Learner
     mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
     transform = Transform(mean, std, pad=0, flip=settings.mirror)
     memory = ExemplarMemory(per_class=settings.exemplars)
-    return Learner(configured(PODNet, "imagenet", options), 3, transform, memory, settings.seed, device)
+    return Learner(configured(PODNet, "imagenet", options), 3, transform, memory, settings.seed, Compute(device))
 
 
 def choose(collection: Collection, given: Mapping[str, Any], known: Settings | None, on_gpu: bool) -> Choice:

@@ -1,0 +1,57 @@
+"""Checkpoints: the whole state of a learner on disk, and the way back to it."""
+
+from __future__ import annotations
+
+from podnet.errors import DamagedFileError, PodnetError
+from podnet.files import keep_lines
+from podnet.learner import Learner
+from podnet.runs import Run
+from podnet.storage import load_tensors, save_tensors
+
+KEPT = 2  # the newest, and one more in case it is damaged
+
+
+def write_checkpoint(record: Run, learner: Learner, task: int) -> None:
+    """Write down the learner, which has come so far in a task or has done it."""
+    tensors, meta = learner.state()
+    progress = meta["progress"]
+    moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
+    save_tensors(record.checkpoints / f"{task:04d}-{moment}.safetensors", tensors, {"task": task, "learner": meta})
+    for old in record.checkpoint_files()[KEPT:]:
+        old.unlink()
+
+
+def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
+    """Bring the learner to the newest good checkpoint, cut the records back to it.
+
+    Returns the task to go on with, and what the user should know.
+    """
+    notices: list[str] = []
+    task, stage, epoch = 0, 0, 0
+    files = record.checkpoint_files()
+    for path in files:
+        try:
+            tensors, meta = load_tensors(path)
+        except DamagedFileError as error:
+            notices.append(f"{error} Going back to the checkpoint before it.")
+            continue
+        learner.restore(tensors, meta["learner"])
+        for damaged in files[: files.index(path)]:
+            damaged.unlink()
+        task = meta["task"] if learner.progress else meta["task"] + 1
+        if learner.progress:
+            stage, epoch = learner.progress.phase, learner.progress.epoch
+        break
+    else:
+        if files:
+            raise PodnetError(
+                f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
+                "Start again with --overwrite, or into another --output."
+            )
+    if [line["task"] for line in record.results()][:task] != list(range(task)):
+        raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")
+    record.remove_unfinished()
+    keep_lines(record.results_file, lambda line: line["task"] < task)
+    position = (task, stage, epoch)
+    keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
+    return task, notices

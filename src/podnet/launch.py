@@ -1,0 +1,84 @@
+"""Starts the processes of a team on this machine, by torch's own launcher, and says which of them ended the others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from podnet.errors import PodnetError
+
+LAUNCHED = "PODNET_LAUNCHED"  # in the environment of the processes
+MEETING = "podnet"  # the name under which machines find each other at an address
+OURS = 2  # the exit code of a process that ended with one of our errors
+
+
+def launch(
+    arguments: Sequence[str], folder: Path, devices: int, num_nodes: int = 1, address: str | None = None
+) -> None:
+    """Run `podnet ARGUMENTS`, which writes to the folder, in `devices` processes here and as many on other machines.
+
+    Of several machines each calls this with the same arguments; they meet at the address, HOST:PORT of one of them.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters of it is said here
+    os.environ[LAUNCHED] = "1"
+    with tempfile.TemporaryDirectory(prefix="podnet-") as logs:
+        config = LaunchConfig(
+            min_nodes=num_nodes,
+            max_nodes=num_nodes,
+            nproc_per_node=devices,
+            run_id=MEETING if address else f"{MEETING}-{os.getpid()}",
+            rdzv_backend="c10d",
+            rdzv_endpoint=address or "localhost:0",
+            local_addr=None if address else "localhost",
+            max_restarts=0,  # a person should see what went wrong; what was done is on disk
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "podnet", *arguments)
+        except ChildFailedError as error:
+            raise PodnetError(_what_ended(error.failures, folder)) from None
+        except SignalException as error:
+            if error.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise PodnetError(f"stopped by {error.sigval.name}; go on with --resume {folder}.") from None
+
+
+def _what_ended(failures: dict[int, Any], folder: Path) -> str:
+    """The sentence about the process that was first to end; others may have ended for want of it."""
+    killed = [
+        rank for rank, failure in failures.items() if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
+    ]
+    rank = killed[0] if killed else min(failures, key=lambda rank: failures[rank].timestamp)
+    failure = failures[rank]
+    kept = f"what was done until the last checkpoint is kept: --resume {folder}, with any number of --devices"
+    if failure.exitcode < 0:
+        name = failure.signal_name()
+        who = f"process {rank} (pid {failure.pid} on {socket.gethostname()})"
+        return f"{who} was killed by {name}, perhaps for want of memory, and the others were stopped; {kept}."
+    text = failure.message["message"] if isinstance(failure.message, dict) else str(failure.message)
+    if failure.exitcode == OURS:
+        return text.partition(": ")[2]  # without the name of its class
+    return f"process {rank} failed ({text}), and the others were stopped; {kept}."
+
+
+def is_launched() -> bool:
+    """Whether `launch` started this process, and so tells what ended it, once for all of them."""
+    return LAUNCHED in os.environ and "RANK" in os.environ
+
+
+def note_failure(error: Exception) -> None:
+    """Leave word for the launcher of what ends this process."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    get_error_handler().record_exception(error)

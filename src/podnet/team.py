@@ -1,0 +1,223 @@
+"""The processes that carry out one run together: each computes its share of every batch, and all hold the same state.
+
+torch's own means do the work: a launcher (`podnet.launch`, or torchrun) starts the processes, gloo or NCCL carries what
+they exchange, DistributedDataParallel averages gradients. A process alone is a team of one, which exchanges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from podnet.errors import ConfigError, PodnetError
+from podnet.processes import end_with
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Team:
+    """One of `size` processes. The main one, of rank 0, writes; whatever is decided once is decided there."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among the processes on this machine
+    local_size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def cores(self) -> int:
+        """Its share of this machine's."""
+        return max(1, (os.cpu_count() or 1) // self.local_size)
+
+    def device(self, name: str) -> str:
+        """The device of this process: of several GPUs each process has its own."""
+        if name != "cuda" or self.size == 1:
+            return name
+        if self.local_size > torch.cuda.device_count():
+            raise ConfigError(
+                f"{self.local_size} processes on a machine with {torch.cuda.device_count()} GPUs; "
+                "give --devices as many as there are, or --device cpu."
+            )
+        return f"cuda:{self.local_rank}"
+
+    def rows(self, count: int) -> Tensor:
+        """Which images of a batch are this process's: every `size`-th; of fewer images than processes, all of them."""
+        return torch.arange(count) if count < self.size else torch.arange(self.rank, count, self.size)
+
+    def images(self, rows: int, count: int) -> float:
+        """What these rows of a batch count for, in images: summed over the team it is the whole batch."""
+        return rows / self.size if count < self.size else rows
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """The rows of all processes, one process after the other."""
+        if self.size == 1:
+            return own
+        kinds = self.collected((own.shape, own.dtype))
+        shape, dtype = max(kinds, key=lambda kind: kind[0][0])  # a process without rows does not know what they are
+        padded = torch.zeros(shape, dtype=dtype, device=own.device)
+        if len(own):
+            padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in kinds]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[: own_shape[0]] for part, (own_shape, _) in zip(parts, kinds, strict=True)])
+
+    def collected(self, own: T) -> list[T]:
+        """What each process gives, in the order of their ranks."""
+        if self.size == 1:
+            return [own]
+        given: list[Any] = [None] * self.size
+        dist.all_gather_object(given, own)
+        return given
+
+    def summed(self, own: Tensor) -> Tensor:
+        if self.size > 1:
+            own = own.clone()
+            dist.all_reduce(own)
+        return own
+
+    def from_main(self, make: Callable[[], T]) -> T:
+        """What `make` gives in the main process, where alone it is called."""
+        if self.size == 1:
+            return make()
+        box: list[Any] = [make() if self.is_main else None]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        made: T = box[0]
+        return made
+
+    def require_same(self, what: str, own: str) -> None:
+        """Refuse to go on when the processes do not hold the same: then they do not read the same data."""
+        given = self.collected(own)
+        if differing := [rank for rank, other in enumerate(given) if other != given[0]]:
+            raise PodnetError(
+                f"process {differing[0]} does not have the same {what} as process 0 "
+                f"({given[differing[0]][:12]}, not {given[0][:12]}); see that all machines read the same data."
+            )
+
+    @torch.no_grad()
+    def copy_from_main(self, network: nn.Module) -> None:
+        """Give every process the weights and buffers of the main one."""
+        if self.size > 1:
+            for tensor in network.state_dict().values():
+                dist.broadcast(tensor, src=0)
+
+    @torch.no_grad()
+    def average_statistics(self, network: nn.Module) -> None:
+        """Make the running statistics of BatchNorm the mean of those that the processes saw."""
+        if self.size > 1:
+            for buffer in network.buffers():
+                if buffer.is_floating_point():
+                    dist.all_reduce(buffer)
+                    buffer /= self.size
+
+    def wrapped(self, network: nn.Module) -> nn.Module:
+        """The network whose backward averages gradients over the team; the parameters that train must be chosen."""
+        if self.size == 1:
+            return network
+        device = next(network.parameters()).device
+        where = [device.index] if device.type == "cuda" else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions of torch would have it called otherwise
+            # Buffers stay each process's own: BatchNorm is synchronised, or its statistics are averaged every epoch.
+            return DistributedDataParallel(network, where, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+ALONE = Team()
+
+
+def is_member() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Team]:
+    """Join the team that a launcher made; without one, be alone."""
+    if not is_member():
+        yield ALONE
+        return
+    rank, size, local_rank, local_size = (
+        int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    )
+    team = Team(rank, size, local_rank, local_size or size)
+    if device == "cuda":
+        torch.cuda.set_device(team.device(device))
+    end_with(os.getppid())
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        yield team
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise PodnetError(f"process {rank} lost contact with another one ({str(error).splitlines()[0]}).") from error
+    dist.destroy_process_group()  # not after an error: others may never come to it
+
+
+class SynchronisedBatchNorm2d(nn.BatchNorm2d):
+    """BatchNorm by the statistics of the whole batch, of which each process has a share. torch's own needs GPUs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            normalised: Tensor = super().forward(x)
+            return normalised
+        variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+        own = torch.cat([x.new_tensor([x.numel() // x.shape[1]]), mean, variance])
+        counts, means, variances = _gathered(own).split([1, len(mean), len(mean)], dim=1)  # a row for each process
+        count = counts.sum()
+        mean = (counts * means).sum(0) / count
+        variance = (counts * (variances + (means - mean).square())).sum(0) / count
+        with torch.no_grad():
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            assert self.momentum is not None
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+            self.num_batches_tracked += 1
+        scale = self.weight * (variance + self.eps).rsqrt()
+        shift = self.bias - mean * scale
+        return x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+
+
+def _gathered(own: Tensor) -> Tensor:
+    """The vectors of all processes, one below the other: the sum of tables that are empty but for a row."""
+    row = F.pad(own[None], (0, 0, dist.get_rank(), dist.get_world_size() - dist.get_rank() - 1))
+    table: Tensor = _Sum.apply(row)  # type: ignore[no-untyped-call]
+    return table
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes, of values and, backward, of gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        total = own.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+def synchronise(network: nn.Module, device: torch.device) -> None:
+    """Let every BatchNorm of the network see whole batches; names and values of its parameters stay."""
+    if device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    for module in network.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = SynchronisedBatchNorm2d  # it has no state of its own
