@@ -265,9 +265,7 @@ def start(*arguments, launcher=("-m", "podnet")):
 def process_of_rank(rank, folder):
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            environment, command = (
-                Path("/proc", entry, name).read_bytes().split(b"\0") for name in ("environ", "cmdline")
-            )
+            files = [Path("/proc", entry, name).read_bytes() for name in ("environ", "cmdline")]
         except OSError:
             continue
         environment, command = (content.split(b"\0") for content in files)

@@ -170,10 +170,9 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            normalised: Tensor = super().forward(x)
-            return normalised
-        variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
-        own = torch.cat([x.new_tensor([x.numel() // x.shape[1]]), mean, variance])
+            return super().forward(x)
+        variance, mean = torch.var_mean(x.to(self.weight.dtype), (0, 2, 3), correction=0)
+        own = torch.cat([mean.new_tensor([x.numel() // x.shape[1]]), mean, variance])
         counts, means, variances = _gathered(own).split([1, len(mean), len(mean)], dim=1)  # a row for each process
         count = counts.sum()
         mean = (counts * means).sum(0) / count
@@ -188,7 +187,8 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
             self.num_batches_tracked += 1
         scale = self.weight * (variance + self.eps).rsqrt()
         shift = self.bias - mean * scale
-        return x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+        out: Tensor = x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+        return out.to(x.dtype)
 
 
 def _gathered(own: Tensor) -> Tensor:
