@@ -169,3 +169,69 @@ def test_a_mistake_gets_one_sentence(arguments, words, photos, tmp_path, capsys)
     assert main(["run", "--output", str(tmp_path / "run"), *path, *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_exemplars_on_disk_change_nothing(photos, tmp_path):
+    """A run that holds none of them in memory, stopped and resumed, against one that holds them all."""
+    finish(run(experiment(photos), Run(tmp_path / "held")))
+    on_disk, chosen = Run(tmp_path / "on disk"), experiment(photos, exemplar_megabytes=0)
+    for stop in (2, 4, 99):
+        for i, event in enumerate(run(chosen, on_disk, "resume")):
+            if isinstance(event, Epoch) and i > stop:
+                break
+    assert [path.name for path in sorted(on_disk.exemplars.iterdir())] == ["0000.pack", "0001.pack", "0002.pack"]
+    assert not Run(tmp_path / "held").exemplars.exists()
+    (lines, tensors), (held_lines, held_tensors) = outcome(on_disk), outcome(Run(tmp_path / "held"))
+    assert lines == held_lines
+    assert tensors.pop("memory.bytes") == []
+    assert len(held_tensors.pop("memory.bytes")) > 1000
+    assert all(tensors[name] == value for name, value in held_tensors.items() if name != "memory.lengths")
+    finish(run(chosen, on_disk, "replace"))
+    assert len(list(on_disk.exemplars.iterdir())) == 3
+
+    first = Run(tmp_path / "first task")
+    finish(run(chosen.first_task(), first))
+    begun = Run(tmp_path / "begun")
+    finish(run(chosen, begun, "resume", first))
+    assert outcome(begun)[0] == held_lines
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from podnet.cli import main
+limit, photos, *arguments = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
+try:
+    everything = [path.read_bytes() for path in Path(photos).rglob("*.png")]
+    sys.exit("the limit does not limit")
+except MemoryError:
+    everything = None
+sys.exit(main(arguments))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_training_set_larger_than_the_memory_that_the_system_gives(tmp_path):
+    """1.2 GB of uncompressed photos (each file under many names) and 900 MB for everything, torch included."""
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 110), ("val", 2)):
+        for synset, colour in list(COLOURS.items())[:3]:
+            folder = tmp_path / "photos" / part / synset
+            folder.mkdir(parents=True)
+            noise = np.clip(np.array(colour) + generator.integers(-40, 40, (1100, 1100, 3)), 0, 255)
+            Image.fromarray(noise.astype(np.uint8)).save(folder / "0.png", compress_level=0)
+            for i in range(1, count):
+                (folder / f"{i}.png").hardlink_to(folder / "0.png")
+    size = sum(path.stat().st_size for path in (tmp_path / "photos" / "train").rglob("*.png"))
+    limit = 900 * 10**6
+    assert size > limit
+    options = OPTIONS | {"data_path": tmp_path / "photos", "output": tmp_path / "run", "epochs": 1, "workers": 1}
+    options |= {"exemplar_megabytes": 1, "batch_size": 32}
+    words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-c", LIMITED, str(limit), str(tmp_path / "photos"), "run", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = Run(tmp_path / "run")
+    assert [line["memory"] for line in record.results()] == [6, 9]
+    assert sum(path.stat().st_size for path in record.exemplars.iterdir()) > 9 * 3 * 10**6

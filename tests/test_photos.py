@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.decode import _jpeg_pixels
-from podnet.data.photos import FileNames, Photos
-from podnet.errors import DataError
+from podnet.data.photos import Photos
+from podnet.data.sources import FileNames, Pack, Shelf
+from podnet.errors import DamagedFileError, DataError
 
 REAL = Path(os.environ.get("PODNET_IMAGENET", Path(__file__).resolve().parents[2] / "shared/data/imagenet-sample20"))
 ORIENTATION = 0x0112
@@ -467,7 +469,7 @@ def test_any_damage_is_told() -> None:
             for at in draws.integers(0, min(len(content), 700), 3):
                 changed[at] = draws.integers(256)
             photos = Photos((bytes(changed),), 32, unreadable="skip")
-            found = list(photos.batches([torch.tensor([0])]))
+            [(found, _)] = photos.batches([torch.tensor([0])])
             assert len(found) + len(photos.unreadable_names()) == 1
             told += len(photos.unreadable_names())
     assert 20 < told < 280
@@ -595,3 +597,53 @@ def test_real_photos_are_those_of_plain_pillow() -> None:
         off = [difference(image, plain(path, size)).mean() for path, image in zip(paths, images, strict=True)]
         assert np.mean(off) < mean
         assert max(off) < most
+
+
+def test_a_pack_gives_back_what_was_put_in(tmp_path: Path) -> None:
+    contents = [b"first", b"", b"the third", bytes(3_000_000)]
+    Pack.write(tmp_path / "folder" / "0.pack", iter(contents))
+    pack = Pack.open(tmp_path / "folder" / "0.pack")
+    assert [pack[i] for i in range(len(pack))] == contents
+    assert pack[-1] == contents[-1]
+    Pack.write(tmp_path / "empty.pack", [])
+    assert len(Pack.open(tmp_path / "empty.pack")) == 0
+
+
+@pytest.mark.parametrize("damage", ["changed", "short", "nothing", "missing"])
+def test_a_damaged_pack_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "0003.pack"
+    Pack.write(path, [b"some", b"photos"])
+    whole = path.read_bytes()
+    broken = {"changed": whole[:5] + b"?" + whole[6:], "short": whole[:-1], "nothing": b""}
+    path.unlink() if damage == "missing" else path.write_bytes(broken[damage])
+    with pytest.raises(DamagedFileError, match=r"0003\.pack, which holds exemplars, is missing or damaged"):
+        Pack.open(path)
+
+
+def test_photos_go_to_the_shelf_when_memory_is_full(tmp_path: Path) -> None:
+    """Two of 100 bytes fit beside 50 into 250; the next do not. Selected and joined, they are saved and restored."""
+    shelf = Shelf(tmp_path / "exemplars", 250)
+    contents = [bytes([i]) * 100 for i in range(6)]
+    written: list[None] = []
+
+    def write(work: Callable[[], None]) -> None:
+        written.append(work())
+
+    held = Photos(tuple(contents[:2]), 8).shelved(shelf, "0.pack", 50, write)
+    assert not written
+    more = Photos(tuple(contents[2:4]), 8).shelved(shelf, "1.pack", held.held(), write)
+    last = Photos(tuple(contents[4:]), 8).shelved(shelf, "2.pack", held.held() + more.held(), write)
+    assert len(written) == 2
+    assert sorted(path.name for path in shelf.folder.iterdir()) == ["1.pack", "2.pack"]
+    assert (held.held(), more.held(), last.held()) == (200, 0, 0)
+    order = [5, 0, 3, 1, 2]
+    joined = held.followed_by(more).followed_by(last)[torch.tensor(order)]
+    assert list(joined.contents()) == [contents[i] for i in order]
+    assert joined.held() == 200
+    state = joined.state()
+    assert len(state["bytes"]) == 200  # the others are in their files already
+    restored = Photos.from_state(state, shelf=shelf)
+    assert list(restored.contents()) == [contents[i] for i in order]
+    assert list(restored[torch.tensor([4, 2])].followed_by(held).contents()) == [contents[i] for i in (2, 3, 0, 1)]
+    with pytest.raises(ValueError, match="files of a run"):
+        Photos.from_state(state)

@@ -16,6 +16,7 @@ from podnet.building import choose_device
 from podnet.checkpoints import restore, write_checkpoint
 from podnet.compute import Compute, Precision
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
+from podnet.data.sources import Shelf
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.evaluation import TOP, evaluate
@@ -57,6 +58,7 @@ class Experiment:
     devices: int = 1  # processes on each machine: a GPU each, or a share of the cores; batch_size is that of all
     num_nodes: int = 1  # machines
     sync_batchnorm: bool = True  # statistics of whole batches, also of several processes
+    exemplar_megabytes: float = 4096.0  # of photos, which memory holds; further exemplars are in files of the run
     threads: int = 0  # 0: as many as torch would take
     workers: int | None = None  # processes that decode photos; None: one a core, at most 8
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
@@ -69,7 +71,13 @@ class Experiment:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def __post_init__(self) -> None:
-        for option, least in {"threads": 0, "checkpoint_seconds": 0, "devices": 1, "num_nodes": 1}.items():
+        for option, least in {
+            "threads": 0,
+            "checkpoint_seconds": 0,
+            "exemplar_megabytes": 0,
+            "devices": 1,
+            "num_nodes": 1,
+        }.items():
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
@@ -100,11 +108,12 @@ class Experiment:
     def memory(self) -> ExemplarMemory:
         return ExemplarMemory(self.memory_per_class, self.memory_total)
 
-    def learner(self, dataset: Dataset, team: Team = ALONE) -> Learner:
+    def learner(self, dataset: Dataset, team: Team = ALONE, folder: Path | None = None) -> Learner:
         transform = dataset.transform if self.mirror is None else replace(dataset.transform, flip=self.mirror)
         device = team.device(choose_device(self.device))
         compute = Compute(device, self.compile, self.precision, team, self.sync_batchnorm)
-        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, compute)
+        shelf = Shelf(folder, int(self.exemplar_megabytes * 1e6)) if folder else None
+        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
@@ -172,7 +181,7 @@ def run(
     torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"
     dataset = experiment.load_dataset(team)
     tasks = experiment.tasks(dataset)
-    learner = experiment.learner(dataset, team)
+    learner = experiment.learner(dataset, team, record.exemplars)
     if not team.is_main:
         _take_part(learner, tasks)
         _left_out(dataset, team)

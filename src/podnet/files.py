@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ UNFINISHED = ".unfinished"  # the ending of a file being written
 LAST = 256  # bytes by which a file that grew is told from another in its place
 
 
-def write_atomically(path: Path, data: bytes | str) -> None:
+def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
     """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
-    if isinstance(data, str):
-        data = data.encode()
+    parts = [data] if isinstance(data, bytes) else [data.encode()] if isinstance(data, str) else data
     temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
         with open(descriptor, "wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

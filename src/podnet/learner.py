@@ -14,7 +14,8 @@ from torch import Tensor
 from podnet.building import network_from, new_network
 from podnet.compute import PLAIN, Compute
 from podnet.data.augment import Transform
-from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, self_contained, to_tensors
+from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
+from podnet.data.sources import Shelf
 from podnet.extraction import Ranked, Scores, extract
 from podnet.herding import herd_classes
 from podnet.memory import ExemplarMemory, first_of_each_class
@@ -52,12 +53,14 @@ class Learner:
         memory: ExemplarMemory | None = None,
         seed: int = 1,
         compute: Compute = PLAIN,
+        shelf: Shelf | None = None,
     ) -> None:
         self.method = method
         self.transform = replace(transform, intensity=method.intensity)
         self.memory = memory if memory is not None else ExemplarMemory()
         self.seed = seed
         self.compute = compute
+        self.shelf = shelf  # for exemplars that would take too much memory
         self.device = torch.device(compute.device)
         self.team = compute.team  # the processes that learn together, each with a learner that comes to the same state
         with seeded(seed, "network"):
@@ -205,7 +208,8 @@ class Learner:
         if self.method.keeps_exemplars:
             with timed(self.seconds, "herd"):
                 chosen = pool.herded()
-                exemplars = self_contained(images[chosen])
+                name = f"{task.index:04d}.pack"
+                exemplars = shelved(images[chosen], self.shelf, name, self.memory.images, self.team.from_main)
                 self.fingerprint = fingerprint(exemplars, pool.targets[chosen])
                 self.team.require_same("exemplars", self.fingerprint)
                 self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
@@ -273,7 +277,7 @@ class Learner:
         self.class_names = list(meta["class_names"])
         self.seconds = dict(meta["seconds"])
         memory = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
-        self.memory = replace(self.memory, images=from_tensors(memory), targets=memory.get("targets"))
+        self.memory = replace(self.memory, images=from_tensors(memory, self.shelf), targets=memory.get("targets"))
         self.means = tensors["means"].to(self.device) if "means" in tensors else None
         self.progress = None
         if meta["progress"] is not None:

@@ -9,6 +9,7 @@
     tensorboard/        event files, where they were asked for
     predictions/        of the test images after each task, for confusion matrices
     checkpoints/        the newest states of the learner
+    exemplars/          photos that are too many for the memory, a pack a task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
 
 JSON-lines files only grow: a line is there whole or, after a crash, ignored and cut off by the next writer.
@@ -49,6 +50,7 @@ CHANGEABLE = (
     "devices",
     "num_nodes",
     "sync_batchnorm",
+    "exemplar_megabytes",
     "threads",
     "workers",
     "unreadable",
@@ -91,6 +93,10 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
+
+    @property
+    def exemplars(self) -> Path:
+        return self.folder / "exemplars"
 
     @property
     def predictions(self) -> Path:
@@ -187,8 +193,11 @@ class Run:
         write_atomically(self.results_file, "".join(lines))
         for name in ("epochs.jsonl", "environment.json"):
             write_atomically(self.folder / name, (other.folder / name).read_bytes())
-        for path in (*sorted(other.predictions.glob("*.safetensors")), other.checkpoints / FIRST_TASK_DONE):
-            write_atomically(self.folder / path.relative_to(other.folder), path.read_bytes())
+        files = [*sorted(other.predictions.glob("*.safetensors")), *sorted(other.exemplars.glob("*.pack"))]
+        for path in (*files, other.checkpoints / FIRST_TASK_DONE):
+            copy = self.folder / path.relative_to(other.folder)
+            copy.parent.mkdir(exist_ok=True)
+            write_atomically(copy, path.read_bytes())
 
     def clear(self) -> None:
         """Remove what an earlier run left, its configuration first: without one the folder is no run."""
@@ -198,7 +207,8 @@ class Run:
             for path in folder.glob("*.safetensors"):
                 path.unlink()
             folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.events, ignore_errors=True)
+        for folder in (self.events, self.exemplars):
+            shutil.rmtree(folder, ignore_errors=True)
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
-from podnet.data.photos import FileNames, Photos, Unreadable
+from podnet.data.photos import Photos, Unreadable
+from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest
 from podnet.files import write_atomically
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.photos import Photos
+from podnet.data.sources import Shelf
 from podnet.errors import DataError
 
 Images = Tensor | Photos
@@ -56,11 +57,23 @@ def self_contained(images: Images) -> Images:
     return images.kept() if isinstance(images, Photos) else images
 
 
+def shelved(
+    images: Images, shelf: Shelf | None, name: str, beside: Images | None, write: Callable[[Callable[[], None]], None]
+) -> Images:
+    """The same, independent of the user's files: in memory, or on the shelf where there is no room beside others.
+
+    `write` is given what writes the file of that name: of several processes one does it.
+    """
+    if shelf is None or not isinstance(images, Photos):
+        return self_contained(images)
+    return images.shelved(shelf, name, beside.held() if isinstance(beside, Photos) else 0, write)
+
+
 def fingerprint(images: Images, targets: Tensor) -> str:
-    """A digest of self-contained images and their labels: equal where both are, on whichever machine."""
+    """A digest of images and their labels: equal where both are, on whichever machine."""
     digest = hashlib.sha256(targets.numpy().tobytes())
-    for tensor in to_tensors(images).values():
-        digest.update(tensor.cpu().numpy().tobytes())
+    for content in images.contents() if isinstance(images, Photos) else [images.numpy().tobytes()]:
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -69,6 +82,8 @@ def to_tensors(images: Images) -> dict[str, Tensor]:
     return images.state() if isinstance(images, Photos) else {"images": images}
 
 
-def from_tensors(tensors: Mapping[str, Tensor]) -> Images | None:
+def from_tensors(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Images | None:
     """The images that `to_tensors` took apart; None where there were none."""
-    return tensors["images"] if "images" in tensors else Photos.from_state(tensors) if "bytes" in tensors else None
+    if "images" in tensors:
+        return tensors["images"]
+    return Photos.from_state(tensors, shelf=shelf) if "bytes" in tensors else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,60 +17,13 @@ import torch.utils.data
 from torch import Tensor
 
 from podnet.data.decode import LEAST_AREA, decode, reason, shrink
+from podnet.data.sources import Pack, Selection, Shelf, Sources, from_state, selection, state_of
 from podnet.errors import DataError
 from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
 
 AHEAD = 2  # batches that each decoding process prepares in advance
-
-
-class Sources(Protocol):
-    """Where photos come from: each is a file, or the content of one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Path | bytes: ...
-
-
-@dataclass(frozen=True, eq=False)
-class FileNames:
-    """Files below one folder, their names in one array: a million Python objects would take several times the room."""
-
-    root: Path
-    names: np.ndarray  # uint8: the names, one after the other
-    ends: np.ndarray  # (N,) int64: where each ends
-
-    @classmethod
-    def pack(cls, root: Path, names: Sequence[bytes]) -> FileNames:
-        ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
-        return cls(root, np.frombuffer(b"".join(names), np.uint8), ends)
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, index: int, /) -> Path:
-        start = self.ends[index - 1] if index else 0
-        return self.root / os.fsdecode(self.names[start : self.ends[index]].tobytes())
-
-
-@dataclass(frozen=True, eq=False)
-class _Selection:
-    """Some of the entries of other sources, which are shared, not copied."""
-
-    parts: tuple[Sources, ...]
-    rows: Tensor  # counted through the parts, one after the other
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int, /) -> Path | bytes:
-        row = int(self.rows[index])
-        for part in self.parts:
-            if row < len(part):
-                return part[row]
-            row -= len(part)
-        raise IndexError(index)
 
 
 class _Work(NamedTuple):
@@ -114,17 +67,17 @@ class Photos:
 
     def __getitem__(self, indices: Tensor | slice) -> Photos:
         """Those photos; nothing is decoded."""
-        own = _as_selection(self.sources)
-        return replace(self, sources=_Selection(own.parts, own.rows[indices]))
+        own = selection(self.sources)
+        return replace(self, sources=Selection(own.parts, own.rows[indices]))
 
     def followed_by(self, other: Photos) -> Photos:
         """These and then the others, with the settings of these, but the more workers: restored ones have none."""
         self = replace(self, workers=max(self.workers, other.workers))
-        if self._in_memory and other._in_memory:  # a copy of the references, so that what was not selected is freed
-            return replace(self, sources=(*self.contents(), *other.contents()))
-        first, second = _as_selection(self.sources), _as_selection(other.sources)
+        if self._in_memory and other._in_memory:
+            return replace(self, sources=(*self.contents(), *other.contents()))  # what was not selected is freed
+        first, second = selection(self.sources), selection(other.sources)
         rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
-        return replace(self, sources=_Selection((*first.parts, *second.parts), rows))
+        return replace(self, sources=Selection((*first.parts, *second.parts), rows))
 
     def batches(
         self,
@@ -176,26 +129,41 @@ class Photos:
         """The same with the content of the files in memory: they survive the files, and can be saved."""
         return replace(self, sources=tuple(self.contents()))
 
+    def shelved(self, shelf: Shelf, name: str, held: int, write: Callable[[Callable[[], None]], None]) -> Photos:
+        """The same, kept in memory if there is room beside `held` bytes, else in a pack of that name on the shelf."""
+        taken, contents = shelf.split(self.contents(), held)
+        if contents is None:
+            return replace(self, sources=taken)
+        path, rest = shelf.folder / name, contents
+        write(lambda: Pack.write(path, rest))
+        return replace(self, sources=Pack.open(path))
+
+    def held(self) -> int:
+        """Bytes of content in memory."""
+        parts = [part for part in selection(self.sources).parts if isinstance(part, tuple)]
+        return sum(len(content) for part in parts for content in part if isinstance(content, bytes))
+
     def state(self) -> dict[str, Tensor]:
         """Kept photos as tensors."""
-        if not self._in_memory:
-            raise ValueError("only photos in memory have a state; use kept().")
-        contents = list(self.contents())
-        return {
-            "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
-            "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64),
-            "size": torch.tensor(self.size),
-        }
+        return {**state_of(self.sources), "size": torch.tensor(self.size)}
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], workers: int = 0, unreadable: Unreadable = "error") -> Photos:
-        """The photos whose `state` this is."""
-        contents = tensors["bytes"].split(tensors["lengths"].tolist())
-        return cls(tuple(part.numpy().tobytes() for part in contents), int(tensors["size"]), workers, unreadable)
+    def from_state(
+        cls,
+        tensors: Mapping[str, Tensor],
+        workers: int = 0,
+        unreadable: Unreadable = "error",
+        shelf: Shelf | None = None,
+    ) -> Photos:
+        """The photos whose `state` this is; those in packs are on the shelf."""
+        return cls(from_state(tensors, shelf), int(tensors["size"]), workers, unreadable)
 
     @property
     def _in_memory(self) -> bool:
-        return all(isinstance(self.sources[i], bytes) for i in range(len(self)))
+        parts = selection(self.sources).parts
+        return not any(isinstance(part, Pack) for part in parts) and all(
+            isinstance(self.sources[i], bytes) for i in range(len(self))
+        )
 
     def contents(self) -> Iterator[bytes]:
         """What the files hold, or would be kept of them."""
@@ -208,12 +176,6 @@ class Photos:
                 yield shrink(source, self.size) if self.shrinks else source.read_bytes()
             except OSError as error:
                 raise DataError(f"{source} cannot be kept ({error.strerror}); put the file back.") from error
-
-
-def _as_selection(sources: Sources) -> _Selection:
-    if isinstance(sources, _Selection):
-        return sources
-    return _Selection((sources,), torch.arange(len(sources)))
 
 
 class _Decoder(torch.utils.data.Dataset[_Decoded]):

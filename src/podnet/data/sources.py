@@ -1,0 +1,192 @@
+"""Where photos come from: files of the user's, contents in memory, or files of our own that hold many of them."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podnet.errors import DamagedFileError
+from podnet.files import write_atomically
+
+
+class Sources(Protocol):
+    """Where photos come from: each is a file, or the content of one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Path | bytes: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FileNames:
+    """Files below one folder, their names in one array: a million Python objects would take several times the room."""
+
+    root: Path
+    names: np.ndarray  # uint8: the names, one after the other
+    ends: np.ndarray  # (N,) int64: where each ends
+
+    @classmethod
+    def pack(cls, root: Path, names: Sequence[bytes]) -> FileNames:
+        ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
+        return cls(root, np.frombuffer(b"".join(names), np.uint8), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int, /) -> Path:
+        start = self.ends[index - 1] if index else 0
+        return self.root / os.fsdecode(self.names[start : self.ends[index]].tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Some of the entries of other sources, which are shared, not copied."""
+
+    parts: tuple[Sources, ...]
+    rows: Tensor  # counted through the parts, one after the other
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int, /) -> Path | bytes:
+        row = int(self.rows[index])
+        part = bisect_right(self._ends, row)
+        return self.parts[part][row - (self._ends[part - 1] if part else 0)]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(map(len, self.parts)))
+
+    def places(self) -> Tensor:
+        """(N, 2): of each entry, which part it is from and its row there."""
+        part = torch.bucketize(self.rows, torch.tensor(self._ends, dtype=torch.int64), right=True)
+        starts = torch.tensor([0, *self._ends[:-1]])
+        return torch.stack([part, self.rows - starts[part]], dim=1)
+
+
+def selection(sources: Sources) -> Selection:
+    """All of them, or the selection that they are."""
+    if isinstance(sources, Selection):
+        return sources
+    return Selection((sources,), torch.arange(len(sources)))
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """The contents of many photos in one file, written once and mapped into memory: only what is read takes room.
+
+    The file is the contents one after the other, then where each ends, then how many there are, as 64-bit integers.
+    """
+
+    path: Path
+    ends: np.ndarray  # (N,) int64
+
+    @staticmethod
+    def write(path: Path, contents: Iterable[bytes]) -> None:
+        """Make the file; no more than one photo is held at a time."""
+        ends: list[int] = []
+
+        def parts() -> Iterator[bytes]:
+            digest = hashlib.sha256()
+            for content in contents:
+                ends.append(len(content) + (ends[-1] if ends else 0))
+                digest.update(content)
+                yield content
+            index = np.array([*ends, len(ends)], "<i8").tobytes()
+            digest.update(index)
+            yield index
+            yield digest.digest()
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, parts())
+
+    @classmethod
+    def open(cls, path: Path) -> Pack:
+        """The photos of a file, which is read once to see that it is as it was written."""
+        try:
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                digest = hashlib.sha256()
+                for start in range(0, len(content) - 32, 2**20):
+                    digest.update(content[start : min(start + 2**20, len(content) - 32)])
+                count = int.from_bytes(content[-40:-32], "little")
+                if digest.digest() != content[-32:]:
+                    raise ValueError("its checksum does not match")
+                return cls(path, np.frombuffer(content[len(content) - 40 - 8 * count : -40], "<i8"))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise DamagedFileError(f"{path}, which holds exemplars, is missing or damaged ({why}).") from error
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int, /) -> bytes:
+        index = range(len(self))[index]
+        return self._content[self.ends[index - 1] if index else 0 : self.ends[index]]
+
+    @cached_property
+    def _content(self) -> mmap.mmap:
+        with open(self.path, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder for exemplars beyond so many bytes, which are left to the memory."""
+
+    folder: Path
+    limit: int
+
+    def split(self, contents: Iterator[bytes], held: int) -> tuple[tuple[bytes, ...], Iterator[bytes] | None]:
+        """All contents, if there is room for them beside `held` bytes; if not, nothing, and all of them one by one."""
+        taken: list[bytes] = []
+        for content in contents:
+            taken.append(content)
+            held += len(content)
+            if held > self.limit:
+                return (), chain(taken, contents)
+        return tuple(taken), None
+
+
+def state_of(sources: Sources) -> dict[str, Tensor]:
+    """Contents in memory as tensors; of those in packs, the names of the packs and the rows there."""
+    chosen = selection(sources)
+    entries = [(chosen.parts[part], row) for part, row in chosen.places().tolist()]
+    contents = [part[row] for part, row in entries if not isinstance(part, Pack)]
+    if not all(isinstance(content, bytes) for content in contents):
+        raise ValueError("only photos in memory have a state; use kept().")
+    tensors = {
+        "bytes": torch.from_numpy(np.frombuffer(bytearray().join(map(bytes, contents)), np.uint8)),
+        "lengths": torch.tensor(
+            [len(content) for content in contents if isinstance(content, bytes)], dtype=torch.int64
+        ),
+    }
+    if packs := list(dict.fromkeys(part for part, _ in entries if isinstance(part, Pack))):
+        starts = dict(zip(packs, accumulate(map(len, packs), initial=len(contents)), strict=False))
+        numbers = iter(range(len(contents)))
+        rows = [starts[part] + row if isinstance(part, Pack) else next(numbers) for part, row in entries]
+        names = bytearray("\n".join(pack.path.name for pack in packs).encode())
+        tensors |= {"rows": torch.tensor(rows), "packs": torch.from_numpy(np.frombuffer(names, np.uint8))}
+    return tensors
+
+
+def from_state(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Sources:
+    """The sources whose state this is; their packs are on the shelf."""
+    contents = tuple(part.numpy().tobytes() for part in tensors["bytes"].split(tensors["lengths"].tolist()))
+    if "packs" not in tensors:
+        return contents
+    if shelf is None:
+        raise ValueError("some of the exemplars are in files of a run, which are not here.")
+    names = tensors["packs"].numpy().tobytes().decode().split("\n")
+    return Selection((contents, *(Pack.open(shelf.folder / Path(name).name) for name in names)), tensors["rows"])
