@@ -58,7 +58,7 @@ class Experiment:
     devices: int = 1  # processes on each machine: a GPU each, or a share of the cores; batch_size is that of all
     num_nodes: int = 1  # machines
     sync_batchnorm: bool = True  # statistics of whole batches, also of several processes
-    exemplar_megabytes: float = 4096.0  # of photos, which memory holds; further exemplars are in files of the run
+    exemplar_megabytes: float = 256.0  # of photos, which memory holds; further exemplars are in files of the run
     threads: int = 0  # 0: as many as torch would take
     workers: int | None = None  # processes that decode photos; None: one a core, at most 8
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch

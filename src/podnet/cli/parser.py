@@ -100,7 +100,7 @@ def _add_run(commands: Any) -> None:
     add("--num-nodes", metavar="N", help="machines, each with so many devices; all get the same command (default: 1)")
     add("--address", metavar="HOST:PORT", help="of one of several machines, where they meet")
     add("--sync-batchnorm", metavar="BOOL", help="BatchNorm of whole batches over all devices (default: true)")
-    add("--exemplar-megabytes", metavar="N", help="photos kept beyond so much are on disk (default: 4096)")
+    add("--exemplar-megabytes", metavar="N", help="exemplar photos beyond so much stay on disk (default: 256)")
     add("--precision", help="32 (default), tf32, bf16-mixed or 16-mixed, for GPUs that have them")
     add("--compile", action="store_const", const="true", help="compile the network: minutes once, then faster updates")
     add("--threads", metavar="N", help="CPU threads (default: all)")
