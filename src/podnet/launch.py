@@ -30,7 +30,9 @@ def launch(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters of it is said here
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said here
     os.environ[LAUNCHED] = "1"
     with tempfile.TemporaryDirectory(prefix="podnet-") as logs:
         config = LaunchConfig(
