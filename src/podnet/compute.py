@@ -30,7 +30,7 @@ class Compute:
         if self.sync_batchnorm and self.team.size > 1:
             synchronise(network, torch.device(self.device))
         if self.compile:
-            compile_backbone(network, batch_size)
+            compile_backbone(network, len(self.team.rows(batch_size)))
         return channels_last(network.to(self.device))
 
     def scaler(self) -> torch.amp.GradScaler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from podnet.speed.alone import alone
+from podnet.speed.devices import devices
 from podnet.speed.growth import growth
 from podnet.speed.images import augmentation, decoding
 from podnet.speed.measure import Figure, figure
@@ -22,9 +23,10 @@ GROUPS: dict[str, Group] = {
     "prediction": prediction,
     "start": start,
     "runs_at_once": runs_at_once,
+    "devices": devices,
     "growth": growth,
 }
-LONG = ("runs_at_once", "growth")  # left out of a quick look
+LONG = ("runs_at_once", "devices", "growth")  # left out of a quick look
 
 
 def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple[str, dict[str, Figure]]]:

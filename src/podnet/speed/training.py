@@ -22,6 +22,7 @@ from podnet.processes import keep_freed_memory
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, before_a_step, noise
+from podnet.team import ALONE, Team, synchronise
 from podnet.training import fit, make_optimizer
 
 OLD = 50  # classes known at the paper's first step on CIFAR-100
@@ -46,15 +47,24 @@ class Epochs:
         student.classifier.add_classes(1)
         return student
 
-    def ours(self, distils: bool = True, compiled: bool = False, phase: int = 0) -> Work:
+    def ours(
+        self,
+        distils: bool = True,
+        compiled: bool = False,
+        phase: int = 0,
+        team: Team = ALONE,
+        synchronised: bool = False,
+    ) -> Work:
         student = channels_last(self.student())
+        if synchronised:
+            synchronise(student, torch.device("cpu"))
         teacher = channels_last(frozen_copy(self.teacher)) if distils else None
         chosen = self.phases[phase]
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
         if compiled:
             compile_backbone(student, BATCH)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
-        return lambda: list(fit(student, chosen, optimizer, *data, teacher))
+        return lambda: list(fit(student, chosen, optimizer, *data, teacher, team=team))
 
     def plain(self, distils: bool = True) -> Work:
         student = plain.plain_copy(self.student())

@@ -1,0 +1,62 @@
+"""One run in two processes against one: what the second brings."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from concurrent.futures import ProcessPoolExecutor
+
+import torch
+import torch.distributed as dist
+
+from podnet.processes import keep_freed_memory
+from podnet.speed.measure import Figure, ratio, seconds
+from podnet.speed.training import BATCH, Epochs
+from podnet.team import joined
+
+THREADS = {"one": 1, "two threads": 2, "both": 1, "both, unsynchronised": 1}  # of a process, in each turn
+
+
+def devices(quick: bool) -> dict[str, Figure]:
+    """A training iteration with distillation, its 128 images on one process or in two halves."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        port = asked.getsockname()[1]
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        rounds = 3 if quick else 9
+        taken, _ = (done.result() for done in [pool.submit(_measure, rank, port, rounds) for rank in range(2)])
+    words = f"times as fast as one process with one thread, a batch of {BATCH}"
+    one = taken["one"]
+    return {
+        "two_processes_vs_one": ratio(one, taken["both"], f"two processes: {words}"),
+        "two_unsynchronised_vs_one": ratio(
+            one, taken["both, unsynchronised"], f"two, BatchNorm not synchronised: {words}"
+        ),
+        "two_threads_vs_one": ratio(one, taken["two threads"], f"one process with two threads: {words}"),
+    }
+
+
+def _measure(rank: int, port: int, rounds: int) -> dict[str, list[float]]:
+    """In each of two processes: seconds of each turn, the first of which warms up."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    keep_freed_memory()
+    taken: dict[str, list[float]] = {name: [] for name in THREADS}
+    with joined("cpu") as team:
+        epochs = Epochs()
+        works = {
+            "one": epochs.ours(),
+            "two threads": epochs.ours(),
+            "both": epochs.ours(team=team, synchronised=True),
+            "both, unsynchronised": epochs.ours(team=team),
+        }
+        for number in range(rounds + 1):
+            for name, work in works.items():
+                torch.set_num_threads(THREADS[name])
+                dist.barrier()
+                took = seconds(work) if rank == 0 or name.startswith("both") else 0.0
+                if number:
+                    taken[name].append(took)
+        dist.barrier()
+    return taken
