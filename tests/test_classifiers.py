@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import reference
+from podnet import classifiers
 from podnet.building import new_network
 from podnet.classifiers import (
     BiasCorrectedClassifier,
@@ -224,6 +225,122 @@ def test_the_released_scale_acts_after_the_softmax_over_proxies():
     for classifier in (small, large):
         classifier.add_classes(3, torch.tensor(weights(3, DIM)))
     assert torch.equal(small(torch.tensor(EMBEDDING)), large(torch.tensor(EMBEDDING)))
+
+
+# ---- more proxies than are worked on at once ----------------------------------------------------------------------
+
+MANY = {"one growth": [23], "small growths": [1] * 9 + [3, 2], "large and small": [17, 1, 1, 6, 1]}
+
+
+def grown(sizes, proxies=3, similarity="cosine", dim=DIM, dtype=torch.float64):
+    torch.manual_seed(0)
+    classifier = LocalSimilarityClassifier(dim, proxies, similarity=similarity)
+    for size in sizes:
+        classifier.add_classes(size)
+    return classifier.to(dtype)
+
+
+def values_and_gradients(classifier, embedding):
+    """The outputs, and the gradients of a mix of them in the embedding and in the weights that train."""
+    embedding = embedding.detach().clone().requires_grad_()
+    classifier.zero_grad()
+    result = classifier(embedding)
+    (result * torch.linspace(-1, 1, result.numel(), dtype=result.dtype).view_as(result)).sum().backward()
+    return [result.detach(), embedding.grad, *(w.grad for w in classifier.weights if w.grad is not None)]
+
+
+@pytest.fixture
+def few_at_once(monkeypatch):
+    monkeypatch.setattr(classifiers, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(classifiers, "CHUNK", 13)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("similarity", ["cosine", "distance"])
+@pytest.mark.parametrize("proxies", [1, 3, 20])
+@pytest.mark.parametrize("sizes", MANY.values(), ids=MANY)
+def test_chunks_give_the_values_and_gradients_of_all_at_once(monkeypatch, sizes, proxies, similarity, frozen):
+    embedding = torch.randn(7, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    classifier = grown(sizes, proxies, similarity)
+    for weight in classifier.weights[:-1] if frozen else ():
+        weight.requires_grad_(False)
+    whole = values_and_gradients(classifier, embedding)
+    monkeypatch.setattr(classifiers, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(classifiers, "CHUNK", 13)
+    chunked = values_and_gradients(classifier, embedding)
+    with torch.no_grad():
+        without = classifier.eval()(embedding)
+    assert len(chunked) == len(whole)  # no gradient more
+    for found, wanted in zip([*chunked, without], [*whole, whole[0]], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_chunks_go_through_all_weights_once_without_a_copy(few_at_once):
+    classifier = grown([17, 1, 1, 6, 1])
+    for weight in classifier.weights[:2]:
+        weight.requires_grad_(False)
+    chunks = list(classifier._chunks())
+    assert torch.equal(torch.cat([part for chunk in chunks for part in chunk]), torch.cat(list(classifier.weights)))
+    assert [[len(part) for part in chunk] for chunk in chunks] == [[4], [4], [4], [4], [1, 1], [1], [4], [2, 1]]
+    memory = {weight.untyped_storage().data_ptr() for weight in classifier.weights}
+    assert {part.untyped_storage().data_ptr() for chunk in chunks for part in chunk} == memory
+    assert [{part.requires_grad for part in chunk} for chunk in chunks] == [{False}] * 5 + [{True}] * 3
+
+
+def test_what_is_kept_for_backward_is_less_than_the_cosines_of_many_classes(monkeypatch):
+    classes, proxies, batch = 2000, 10, 16
+    classifier = grown([classes - 100, 100], proxies, dim=8, dtype=torch.float32)
+    classifier.weights[0].requires_grad_(False)
+
+    def bytes_kept():
+        kept = {}
+
+        def keep(tensor):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        embedding = torch.randn(batch, 8, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            similarities = classifier(embedding)
+        for weight in classifier.weights:
+            kept.pop(weight.untyped_storage().data_ptr(), None)  # there anyway
+        similarities.sum().backward()
+        return sum(kept.values())
+
+    cosines = 4 * batch * classes * proxies
+    assert bytes_kept() < cosines / 10
+    monkeypatch.setattr(classifiers, "MOST_AT_ONCE", classes * proxies)
+    assert bytes_kept() > 2 * cosines
+
+
+def test_as_many_proxies_as_imagenet_needs_are_worked_on_at_once(monkeypatch):
+    monkeypatch.setattr(LocalSimilarityClassifier, "_chunks", None)  # the numbers of the runs there are depend on it
+    classifier = grown([500, 500], 10)
+    assert classifier(torch.randn(2, DIM, dtype=torch.float64)).shape == (2, 1000)
+
+
+def test_chunks_can_be_differentiated_twice_as_gradcam_does(few_at_once, monkeypatch):
+    classifier = grown([17, 6])
+
+    def twice():
+        embedding = torch.ones(2, DIM, dtype=torch.float64, requires_grad=True)
+        (gradient,) = torch.autograd.grad(
+            classifier(embedding * embedding).square().sum(), embedding, create_graph=True
+        )
+        gradient.square().sum().backward()
+        return embedding.grad
+
+    chunked = twice()
+    monkeypatch.setattr(classifiers, "MOST_AT_ONCE", 1000)
+    torch.testing.assert_close(chunked, twice(), rtol=1e-9, atol=1e-9)
+
+
+def test_chunks_can_be_exported_for_any_number_of_images(few_at_once):
+    classifier = grown([9, 1, 1], dtype=torch.float32).requires_grad_(False).eval()
+    shapes = ({0: torch.export.Dim("images")},)
+    program = torch.export.export(classifier, (torch.randn(2, DIM),), dynamic_shapes=shapes)
+    embedding = torch.randn(5, DIM)
+    torch.testing.assert_close(program.module()(embedding), classifier(embedding), rtol=0, atol=1e-6)
 
 
 # ---- imprinting ---------------------------------------------------------------------------------------------------

@@ -34,6 +34,17 @@ def test_average_incremental_accuracy_counts_the_first_task_too():
     assert average_incremental_accuracy([90.0]) == 90.0
 
 
+def test_accuracy_per_task_equals_the_accuracy_of_each_task_alone():
+    random = np.random.default_rng(0)
+    task_of_class = np.repeat(np.arange(20), 3)
+    targets, predictions = random.permutation(np.arange(600) % 60), random.integers(0, 60, 600)
+    own = [task_of_class[targets] == task for task in range(20)]
+    wanted = [accuracy(predictions[chosen], targets[chosen]) for chosen in own]
+    assert accuracy_per_task(predictions, targets, task_of_class.tolist()) == wanted
+    with pytest.raises(ValueError, match="each task"):
+        accuracy_per_task(predictions[~own[3]], targets[~own[3]], task_of_class.tolist())
+
+
 def test_accuracy_per_task_looks_at_the_images_of_each_tasks_classes():
     # classes 0 and 1 came first (3 of 4 right), then 2 (1 of 2), then 3 (1 of 2)
     assert accuracy_per_task(PREDICTIONS, TARGETS, [0, 0, 1, 2]) == [75.0, 50.0, 50.0]

@@ -72,6 +72,16 @@ def test_tasks_train_on_their_new_classes_only_and_test_on_all_seen(dataset, bas
         assert task.train_targets.dtype == torch.int64
 
 
+def test_images_come_class_by_class_in_the_order_of_the_dataset(dataset):
+    for task in class_incremental(dataset, ORDER, 2, 2):
+        for images, own, labels in (
+            (dataset.train_images, task.train_images, range(task.old, task.seen)),
+            (dataset.test_images, task.test_images, range(task.seen)),
+        ):
+            wanted = [n for label in labels for n in numbers(images[images[:, 0, 0, 0] == ORDER[label]])]
+            assert numbers(own) == wanted
+
+
 def test_every_training_image_is_seen_in_exactly_one_task(dataset):
     tasks = class_incremental(dataset, ORDER, 2, 1)
     assert sorted(n for task in tasks for n in numbers(task.train_images)) == list(range(TRAIN * len(NAMES)))

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from podnet.grouping import positions_by_class
+
+MOST_AT_ONCE = 10_000  # proxies; more take chunks: 3 to 12 times less memory, up to 1.7 times the time
+CHUNK = 5_000  # proxies: fewer take longer, more take more memory (examples/many_classes.py)
 
 
 class GrowingClassifier(nn.Module):
@@ -91,19 +98,51 @@ class LocalSimilarityClassifier(GrowingClassifier):
 
     def mean_norm(self) -> float:
         """Mean length of the proxies, which imprinted ones take over."""
-        return float(torch.cat(list(self.weights)).detach().norm(dim=2).mean())
+        return float(torch.cat([weight.detach().norm(dim=2) for weight in self.weights]).mean())
 
     def forward(self, embedding: Tensor) -> Tensor:
-        if not self.classes:
+        classes = self.classes
+        if not classes:
             return embedding[:, :0]
-        proxies = F.normalize(torch.cat(list(self.weights)).flatten(0, 1))  # (classes * K, D)
-        cosines = F.normalize(embedding) @ proxies.t()
+        unit = F.normalize(embedding)
+        if classes * self.proxies <= MOST_AT_ONCE:
+            return self._similarities(unit, *self.weights)
+        return torch.cat([self._forgetful_similarities(unit, chunk) for chunk in self._chunks()], dim=1)
+
+    def _similarities(self, unit: Tensor, *weights: Tensor) -> Tensor:
+        proxies = F.normalize(torch.cat(weights).flatten(0, 1))  # (classes * K, D)
+        cosines = unit @ proxies.t()
         if self.similarity == "distance":
             cosines = 2 * cosines - 2
         if self.proxies == 1:
             return cosines
-        cosines = cosines.view(-1, self.classes, self.proxies)
+        cosines = cosines.view(-1, cosines.shape[1] // self.proxies, self.proxies)
         return (cosines.softmax(2) * cosines).sum(2)
+
+    def _forgetful_similarities(self, unit: Tensor, weights: list[Tensor]) -> Tensor:
+        """The same, keeping nothing of the size of all cosines for backward, which computes them again."""
+        if torch.is_grad_enabled() and (unit.requires_grad or weights[0].requires_grad):
+            again = checkpoint(self._similarities, unit, *weights, use_reentrant=False, preserve_rng_state=False)
+            assert isinstance(again, Tensor)
+            return again
+        return self._similarities(unit, *weights)
+
+    def _chunks(self) -> Iterator[list[Tensor]]:
+        """The weights in their order, about CHUNK proxies at a time: large growths are cut, small ones go together.
+
+        Weights that train and weights that do not are never in one chunk, so that the latter get no gradient.
+        """
+        most = max(1, CHUNK // self.proxies)  # classes
+        chunk: list[Tensor] = []
+        size = 0
+        for weight in self.weights:
+            for part in weight.split(most):  # not slices: the gradient of each would be as large as the weight
+                if chunk and (size + len(part) > most or part.requires_grad != chunk[0].requires_grad):
+                    yield chunk
+                    chunk, size = [], 0
+                chunk.append(part)
+                size += len(part)
+        yield chunk
 
 
 class CosineClassifier(LocalSimilarityClassifier):
@@ -170,8 +209,8 @@ def imprint(features: Tensor, targets: Tensor, proxies: int, seed: int) -> Tenso
 
     features = F.normalize(features)
     imprinted = []
-    for label in targets.unique().tolist():
-        own = features[targets == label]
+    for positions in positions_by_class(targets).values():
+        own = features[positions]
         k = min(proxies, len(own))
         if k == 1:
             centres = own.mean(0, keepdim=True)

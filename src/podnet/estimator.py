@@ -192,7 +192,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     def _task(self, images: Tensor, labels: list[Any]) -> Task:
         old = len(self.learned_)
-        new = [label for label in _sorted(list(dict.fromkeys(labels)))[0].tolist() if label not in self.learned_]
+        known = set(self.learned_)
+        new = [label for label in _sorted(list(dict.fromkeys(labels)))[0].tolist() if label not in known]
         self.learned_ = [*self.learned_, *new]
         position = {label: i for i, label in enumerate(self.learned_)}
         targets = torch.tensor([position[label] for label in labels])

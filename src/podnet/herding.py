@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from podnet.grouping import positions_by_class
+
 
 def herd(features: Tensor, n: int) -> Tensor:
     """Indices of n of the features (N, D), first = first chosen: each brings the chosen mean closest to the whole mean.
@@ -32,9 +34,10 @@ def herd(features: Tensor, n: int) -> Tensor:
 
 def herd_classes(features: Tensor, targets: Tensor, labels: Iterable[int], quota: int, reserved: int = 0) -> Tensor:
     """Indices of `quota` exemplars of each class, class by class; `reserved` of them are its first images, unchosen."""
+    positions = positions_by_class(targets)
     chosen = []
     for label in labels:
-        own = (targets == label).nonzero().flatten()
+        own = positions[label]
         free = own[reserved:]
         chosen += [own[:reserved], free[herd(features[free], min(quota - reserved, len(free)))]]
     return torch.cat(chosen)

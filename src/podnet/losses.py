@@ -81,13 +81,13 @@ def nca(
     if similarities.shape[1] < 2:
         return similarities.sum() * 0  # one class alone has nothing to be told apart from
     logits = scale * similarities
-    true_class = F.one_hot(targets, logits.shape[1]).bool()
+    own = targets[:, None]
     if form == "released":
         logits = logits - logits.max(1, keepdim=True).values
-        others = logits.masked_fill(true_class, 0.0)
-        return (others.logsumexp(1) - logits[true_class]).mean()
-    others = logits.masked_fill(true_class, -torch.inf).logsumexp(1)
-    losses = others - (logits[true_class] - scale * margin)
+        others = logits.scatter(1, own, 0.0)
+        return (others.logsumexp(1) - logits.gather(1, own).squeeze(1)).mean()
+    others = logits.scatter(1, own, -torch.inf).logsumexp(1)
+    losses = others - (logits.gather(1, own).squeeze(1) - scale * margin)
     return (losses.clamp(min=0) if hinge else losses).mean()
 
 
@@ -148,7 +148,7 @@ def margin_ranking(similarities: Tensor, targets: Tensor, old: int, negatives: i
 
 def icarl(logits: Tensor, targets: Tensor, old_logits: Tensor | None = None) -> Tensor:
     """iCaRL's loss: binary cross-entropy of every output, the old ones towards the teacher's sigmoid outputs."""
-    wanted = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
+    wanted = torch.zeros_like(logits).scatter(1, targets[:, None], 1.0)
     if old_logits is not None:
         wanted = torch.cat([old_logits.sigmoid(), wanted[:, old_logits.shape[1] :]], dim=1)
     return F.binary_cross_entropy_with_logits(logits, wanted)

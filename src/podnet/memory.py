@@ -9,6 +9,7 @@ from torch import Tensor
 
 from podnet.data.images import Images, join
 from podnet.errors import ConfigError
+from podnet.grouping import positions_by_class
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,4 @@ class ExemplarMemory:
 
 def first_of_each_class(targets: Tensor, count: int) -> Tensor:
     """Indices of the first `count` images of each class, class by class."""
-    return torch.cat([(targets == label).nonzero().flatten()[:count] for label in targets.unique()])
+    return torch.cat([own[:count] for own in positions_by_class(targets).values()])

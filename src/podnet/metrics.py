@@ -12,8 +12,12 @@ def accuracy(predictions: NDArray[np.integer], targets: NDArray[np.integer]) -> 
     """Share of correct predictions, percent. Predictions (N,), or (N, k) where any of the k counts (top-k)."""
     if len(targets) == 0:
         raise ValueError("accuracy needs at least one prediction.")
-    hits = predictions == targets if predictions.ndim == 1 else (predictions == targets[:, None]).any(1)
-    return 100.0 * float(np.mean(hits))
+    return 100.0 * float(np.mean(_hits(predictions, targets)))
+
+
+def _hits(predictions: NDArray[np.integer], targets: NDArray[np.integer]) -> NDArray[np.bool_]:
+    hits: NDArray[np.bool_] = (predictions.reshape(len(targets), -1) == targets[:, None]).any(1)
+    return hits
 
 
 def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
@@ -28,7 +32,12 @@ def accuracy_per_task(
 ) -> list[float]:
     """One row of the accuracy matrix: accuracy on the classes of each task, task_of_class[c] being the task of c."""
     tasks = np.asarray(task_of_class)[targets]
-    return [accuracy(predictions[tasks == t], targets[tasks == t]) for t in range(max(task_of_class) + 1)]
+    images = np.bincount(tasks, minlength=max(task_of_class) + 1)
+    if not images.all():
+        raise ValueError("accuracy per task needs at least one prediction for each task.")
+    right = np.bincount(tasks[_hits(predictions, targets)], minlength=len(images))
+    shares: list[float] = (100.0 * (right / images)).tolist()
+    return shares
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:

@@ -6,11 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from podnet.grouping import positions_by_class
+
 
 def class_means(features: Tensor, targets: Tensor, mirrored: Tensor | None = None) -> Tensor:
     """Unit means (classes, D) of the normalised features of each class, and of their mirror images where given."""
     parts = [F.normalize(part) for part in (features, mirrored) if part is not None]
-    return F.normalize(torch.stack([torch.cat([p[targets == c] for p in parts]).mean(0) for c in targets.unique()]))
+    means = [torch.cat([part[own] for part in parts]).mean(0) for own in positions_by_class(targets).values()]
+    return F.normalize(torch.stack(means))
 
 
 def nme_scores(features: Tensor, means: Tensor) -> Tensor:

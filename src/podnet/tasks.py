@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch import Tensor
 from podnet.data.dataset import Dataset
 from podnet.data.images import Images
 from podnet.errors import ConfigError
+from podnet.grouping import positions_by_class
 from podnet.randomness import generator
 
 
@@ -69,30 +72,41 @@ class Tasks:
             tested = self._split(range(seen))[1]
             test_images, test_targets = data.train_images[tested], data.train_targets[tested]
         else:
-            tested = self._of_classes(data.test_targets, range(seen))
+            tested = torch.cat([self._tested[label] for label in self.order[:seen]])
             test_images, test_targets = data.test_images[tested], data.test_targets[tested]
-        position = torch.full((len(data.class_names),), -1)
-        position[list(self.order)] = torch.arange(len(self.order))
         return Task(
             index=index,
             old=old,
             new=seen - old,
             class_names=tuple(data.class_names[c] for c in self.order[old:seen]),
             train_images=data.train_images[train],
-            train_targets=position[data.train_targets[train]],
+            train_targets=self._position[data.train_targets[train]],
             test_images=test_images,
-            test_targets=position[test_targets],
+            test_targets=self._position[test_targets],
         )
 
-    def _of_classes(self, targets: Tensor, positions: range) -> Tensor:
-        """Indices of the images of the classes at these positions of the order, class by class."""
-        return torch.cat([(targets == self.order[p]).nonzero().flatten() for p in positions])
+    @cached_property
+    def _trained(self) -> dict[int, Tensor]:
+        """Indices of the training images of each class."""
+        return positions_by_class(self.dataset.train_targets)
+
+    @cached_property
+    def _tested(self) -> dict[int, Tensor]:
+        """Indices of the test images of each class."""
+        return positions_by_class(self.dataset.test_targets)
+
+    @cached_property
+    def _position(self) -> Tensor:
+        """Where in the order each class of the dataset comes; -1 for those that do not."""
+        position = torch.full((len(self.dataset.class_names),), -1)
+        position[list(self.order)] = torch.arange(len(self.order))
+        return position
 
     def _split(self, positions: range) -> tuple[Tensor, Tensor]:
         """Training indices of some classes: those to train on, and the last `validation` of each class held out."""
         kept, held_out = [], []
-        for position in positions:
-            own = self._of_classes(self.dataset.train_targets, range(position, position + 1))[: self.images_per_class]
+        for label in self.order[positions.start : positions.stop]:
+            own = self._trained[label][: self.images_per_class]
             cut = len(own) - round(self.validation * len(own))
             kept.append(own[:cut])
             held_out.append(own[cut:])
@@ -193,7 +207,7 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
                 f"0 to {len(dataset.class_names) - 1}, or natural, random, paper:0, or the path of a file."
             )
     if len(set(order)) != len(order):
-        twice = next(label for label in order if order.count(label) > 1)
+        twice = next(label for label, times in Counter(order).items() if times > 1)
         raise ConfigError(f"order names class {dataset.class_names[twice]!r} twice; name each class once.")
     if not order:
         raise ConfigError(f"order {spec!r} names no class.")

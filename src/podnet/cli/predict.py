@@ -50,19 +50,21 @@ def evaluate_command(known: argparse.Namespace) -> int:
     path = Path(known.model).expanduser()
     model = load_model(path, choose_device(known.device))
     collection = read_collection(Path(known.photos))
-    unknown = [label for label in collection.counts if label not in model.names]
-    usable = collection.of(model.names)
+    label_of = {name: label for label, name in enumerate(model.names)}
+    unknown = [label for label in collection.counts if label not in label_of]
+    usable = collection.of(label_of)
     if not usable.photos:
         raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
     photos = Photos(
         tuple(photo.path for photo in usable.photos), model.settings.image_size, decoding_workers(known.workers)
     )
-    targets = torch.tensor([model.label_of(photo.label) for photo in usable.photos])
+    targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
     scores = model.learner.predict(photos)
     measured = measure(scores, targets, len(model.names))
     table = plain_table("class", "photos", *(inference.upper() for inference in measured))
-    for label, name in enumerate(model.names):
-        if count := int((targets == label).sum()):
+    counts = torch.bincount(targets, minlength=len(label_of)).tolist()
+    for name, label in label_of.items():
+        if count := counts[label]:
             table.add_row(Text(name), str(count), *(percent(m.per_class[label]) for m in measured.values()))
     table.add_row("all", str(len(targets)), *(percent(m.accuracy) for m in measured.values()), style="bold")
     console.print(table)

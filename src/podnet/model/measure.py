@@ -40,8 +40,10 @@ def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured
         if table is None:
             continue
         right = (table.argmax(1).cpu() == targets).double() * 100
-        own = [right[targets == label] for label in range(classes)]
-        measured[inference] = Measured(float(right.mean()), [float(part.mean()) if len(part) else None for part in own])
+        sums = torch.bincount(targets, right, minlength=classes).tolist()
+        counts = torch.bincount(targets, minlength=classes).tolist()
+        per_class = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+        measured[inference] = Measured(float(right.mean()), per_class)
     return measured
 
 

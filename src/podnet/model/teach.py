@@ -93,11 +93,11 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     """Which classes are new, and which photos are held out; asked again it says the same."""
     if not 0 <= share <= 0.5:
         raise ConfigError(f"held_out is {share}; give a share from 0 to 0.5.")
-    known = model.names if model else []
-    labels = list(collection.counts)
-    refuse_lookalikes(labels, known)
-    new = tuple(label for label in labels if label not in known)
-    old = tuple(label for label in known if label in labels)
+    known = dict.fromkeys(model.names if model else ())
+    counts = collection.counts
+    refuse_lookalikes(list(counts), list(known))
+    new = tuple(label for label in counts if label not in known)
+    old = tuple(label for label in known if label in counts)
     refreshed = old if include_known else ()
     if model is None and len(new) < 2:
         raise DataError(f"a new model needs photos of at least 2 classes; there are those of {len(new)} ({new[0]!r}).")
@@ -107,9 +107,12 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
         raise PodnetError("the model was saved without exemplars; it can predict, but it cannot go on learning.")
     training, held_out = [], []
     measured_with = set(model.held_out_digests) if model else set()  # never to be trained on
+    usable: dict[str, list[Photo]] = {label: [] for label in counts}
+    for photo in collection.photos:
+        if photo.digest not in measured_with:
+            usable[photo.label].append(photo)
     for label in (*refreshed, *new):
-        own = [photo for photo in collection.of([label]).photos if photo.digest not in measured_with]
-        parts = split(own, share)
+        parts = split(usable[label], share)
         training += parts[0]
         held_out += parts[1]
     trained = {photo.label for photo in training}
