@@ -407,7 +407,7 @@ def test_fine_tuning_for_comparison_forgets_what_the_model_keeps(learned, capsys
     test = photos_of(learned / "compared", *HUES, first=80)
     tensors, meta = load_tensors(learned / "m.podnet")
     for entry in meta["history"]:
-        entry["training"]["epochs"] = 40
+        entry["training"]["epochs"] = 20
     save_tensors(learned / "long.podnet", tensors, meta)
     file = Path(__file__).parent.parent / "examples" / "against_finetuning.py"
     runpy.run_path(str(file))["main"](*(str(learned / name) for name in ("long.podnet", "compared", "first", "second")))

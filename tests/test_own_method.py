@@ -12,7 +12,7 @@ from podnet.experiment import TaskDone, run
 from podnet.runs import Run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--threads", "1"]
+QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
 OWN = {"LwF": f"{EXAMPLES}/my_method.py:LwF", "AttentionPODNet": f"{EXAMPLES}/my_distillation.py:AttentionPODNet"}
 
 

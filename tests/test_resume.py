@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import random
 import resource
+import shutil
 import signal
 
 import pytest
@@ -30,18 +31,27 @@ SHORT_PHASES = {"podnet": {"finetune_epochs": 2}, "ucir": {"finetune_epochs": 2}
 KILLS = 20
 
 
-def do_run(folder, resume=False, method="podnet"):
-    experiment = resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {}))
+def do_run(folder, resume=False, method="podnet", **options):
+    experiment = resolve(OPTIONS | {"method": method} | SHORT_PHASES.get(method, {}) | options)
     return run(experiment, Run(folder), "resume" if resume else "refuse")
 
 
-def stop_in_finetune(folder):
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory):
     """A run that stopped in the middle of an epoch, checkpoints of earlier epochs behind it."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
     records = do_run(folder)
     for record in records:
         if isinstance(record, Iteration) and record.phase == "finetune" and record.epoch == 1:
             break
     records.close()
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_once, tmp_path):
+    """A copy of it, to go on with."""
+    return shutil.copytree(stopped_once, tmp_path / "run")
 
 
 def outcome(folder):
@@ -73,6 +83,13 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
+def forking():
+    """Processes that are copies of one that has imported what a run needs; torch imports its compiler to train."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["podnet.config", "sklearn.cluster", "sklearn.datasets", "torch._dynamo"])
+    return context
+
+
 def live(folder, resume, pipe):
     """One life of a process: run, telling the parent of each record, until it ends or is killed."""
     torch.set_num_threads(1)
@@ -82,8 +99,7 @@ def live(folder, resume, pipe):
 
 
 def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["podnet.config", "sklearn.cluster", "sklearn.datasets"])
+    context = forking()
     chance = random.Random(7)
     moments = []  # the last record before each kill
     while len(moments) < KILLS:  # a run that ends before it was killed often enough is followed by another
@@ -115,11 +131,12 @@ def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
 
 @pytest.mark.parametrize("method", ["ucir", "icarl", "bic", "replay", "joint"])
 def test_every_method_resumes_exactly(method, tmp_path):
-    for _ in do_run(tmp_path / "whole", method=method):
+    fewer = {"classes": 4, "base": 2}
+    for _ in do_run(tmp_path / "whole", method=method, **fewer):
         pass
     stops = 0
     while True:  # stop in the middle of every epoch but the first
-        records = do_run(tmp_path / "cut", resume=stops > 0, method=method)
+        records = do_run(tmp_path / "cut", resume=stops > 0, method=method, **fewer)
         epochs = 0
         for record in records:
             epochs += isinstance(record, Iteration) and record.iteration == 1
@@ -144,20 +161,16 @@ def change_one_byte(path):
 
 
 @pytest.mark.parametrize("damage", [cut_short, change_one_byte])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_used(damage, uninterrupted, tmp_path):
-    folder = tmp_path / "run"
-    stop_in_finetune(folder)
-    damage(Run(folder).checkpoint_files()[0])
-    notices = [record for record in do_run(folder, resume=True) if isinstance(record, Notice)]
+def test_a_damaged_checkpoint_is_told_and_the_one_before_used(damage, uninterrupted, stopped):
+    damage(Run(stopped).checkpoint_files()[0])
+    notices = [record for record in do_run(stopped, resume=True) if isinstance(record, Notice)]
     assert len(notices) == 1
     assert "damaged" in notices[0].text
-    assert_same_outcome(uninterrupted, folder)
+    assert_same_outcome(uninterrupted, stopped)
 
 
 def test_all_checkpoints_damaged_stops_with_a_sentence_and_keeps_the_results(uninterrupted, tmp_path):
-    folder = tmp_path / "run"
-    for _ in do_run(folder):
-        pass
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
     before = Run(folder).results_file.read_bytes()
     for path in Run(folder).checkpoint_files():
         cut_short(path)
@@ -184,32 +197,28 @@ def limited(folder, bytes_allowed, pipe):
         pipe.send(str(error))
 
 
-def test_a_full_disk_stops_the_run_and_damages_nothing(uninterrupted, tmp_path):
-    folder = tmp_path / "run"
-    stop_in_finetune(folder)
-    checkpoint = Run(folder).checkpoint_files()[0]
-    context = multiprocessing.get_context("forkserver")
+def test_a_full_disk_stops_the_run_and_damages_nothing(uninterrupted, stopped):
+    checkpoint = Run(stopped).checkpoint_files()[0]
+    context = forking()
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=limited, args=(folder, checkpoint.stat().st_size // 2, sender))
+    process = context.Process(target=limited, args=(stopped, checkpoint.stat().st_size // 2, sender))
     process.start()
     message = receiver.recv()
     process.join()
     assert "cannot write" in message
     assert "--resume" in message
-    assert not list(folder.rglob(".*.safetensors.*")), "a half-written file was left"
-    for _ in do_run(folder, resume=True):
+    assert not list(stopped.rglob(".*.safetensors.*")), "a half-written file was left"
+    for _ in do_run(stopped, resume=True):
         pass
-    assert_same_outcome(uninterrupted, folder)
+    assert_same_outcome(uninterrupted, stopped)
 
 
-def test_a_line_cut_short_by_a_crash_is_ignored(uninterrupted, tmp_path):
-    folder = tmp_path / "run"
-    stop_in_finetune(folder)
-    with open(Run(folder).epochs_file, "a") as file:
+def test_a_line_cut_short_by_a_crash_is_ignored(uninterrupted, stopped):
+    with open(Run(stopped).epochs_file, "a") as file:
         file.write(json.dumps({"task": 0})[:-3])
-    for _ in do_run(folder, resume=True):
+    for _ in do_run(stopped, resume=True):
         pass
-    assert_same_outcome(uninterrupted, folder)
+    assert_same_outcome(uninterrupted, stopped)
 
 
 def test_two_processes_cannot_write_the_same_run(tmp_path):

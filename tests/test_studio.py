@@ -338,19 +338,25 @@ def test_a_failed_run_says_why(tmp_path):
     assert run.failure() is None  # stopped by hand, and not failed
 
 
-def test_the_model_and_its_classes(model):
-    with serving(model.parent, model) as client:
-        described = client.get("/api/model").json()
-        assert [c["name"] for c in described["classes"]] == ["blue", "green", "red"]
-        assert [c["exemplars"] for c in described["classes"]] == [4, 4, 4]
-        assert {c["task"] for c in described["classes"]} == {0}
-        assert (described["can_undo"], described["can_learn"]) == (False, True)
-        assert len(described["map"]["x"]) == 30
-        picture = client.get("/api/model/classes/2/photos/0", params={"size": 32})
-        assert picture.headers["content-type"] == "image/jpeg"
-        assert decode(picture.content, 8).mean((0, 1)).argmax() == 0  # class 2 is red
-        assert client.get("/api/model/classes/2/photos/4").status_code == 422
-        assert client.get("/api/model/classes/9/photos/0").status_code == 422
+@pytest.fixture(scope="module")
+def shown(taught):
+    """A server for the model, which nobody changes."""
+    with serving(taught.parent, taught) as client:
+        yield client
+
+
+def test_the_model_and_its_classes(shown):
+    described = shown.get("/api/model").json()
+    assert [c["name"] for c in described["classes"]] == ["blue", "green", "red"]
+    assert [c["exemplars"] for c in described["classes"]] == [4, 4, 4]
+    assert {c["task"] for c in described["classes"]} == {0}
+    assert (described["can_undo"], described["can_learn"]) == (False, True)
+    assert len(described["map"]["x"]) == 30
+    picture = shown.get("/api/model/classes/2/photos/0", params={"size": 32})
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert decode(picture.content, 8).mean((0, 1)).argmax() == 0  # class 2 is red
+    assert shown.get("/api/model/classes/2/photos/4").status_code == 422
+    assert shown.get("/api/model/classes/9/photos/0").status_code == 422
 
 
 def test_proxies_that_lie_in_a_plane_keep_their_distances():
@@ -373,13 +379,12 @@ def test_neighbours_by_hand():
     assert nearest_classes(means[:1], ["a"]) == [[]]
 
 
-def test_trying_a_photo_says_what_predict_says(model, taught, capsys):
+def test_trying_a_photo_says_what_predict_says(shown, taught, capsys):
     photo = taught.parent / "photos" / "green" / "3.png"
     capsys.readouterr()
-    assert main(["predict", str(model), str(photo), "--format", "jsonl", "--inference", "nme"]) == 0
+    assert main(["predict", str(taught), str(photo), "--format", "jsonl", "--inference", "nme"]) == 0
     expected = json.loads(capsys.readouterr().out)["predictions"]
-    with serving(model.parent, model) as client:
-        answer = client.post("/api/predict", content=photo.read_bytes()).json()
+    answer = shown.post("/api/predict", content=photo.read_bytes()).json()
     for said, printed in zip(answer["ranked"]["nme"], expected, strict=True):
         assert said["name"] == printed["class"]
         assert said["confidence"] == pytest.approx(printed["confidence"], abs=1e-5)

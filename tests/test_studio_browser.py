@@ -109,11 +109,12 @@ def settled(page, view):
 
 
 def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
-    command = [sys.executable, "-m", "podnet", "run", "--output", str(tmp_path / "runs" / "live"), "--epochs", "2"]
+    command = [sys.executable, "-m", "podnet", "run", "--output", str(tmp_path / "runs" / "live")]
+    command += ["--classes", "8", "--epochs", "2", "--finetune-epochs", "1", "--threads", "1"]
     with serving(tmp_path / "runs") as client:
         page = open_page(client.address)
         page.get_by_text("No runs yet").wait_for()
-        running = subprocess.Popen([*command, "--finetune-epochs", "1", "--threads", "1"], stdout=subprocess.DEVNULL)
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             row = page.locator(".runs tbody tr")
             row.locator(".state.running").wait_for()

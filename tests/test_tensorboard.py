@@ -6,7 +6,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from podnet.cli import main
 from podnet.runs import Run
 
-OPTIONS = ["--classes", "4", "--epochs", "2", "--finetune-epochs", "1", "--checkpoint-seconds", "0", "--threads", "1"]
+OPTIONS = ["--classes", "4", "--images-per-class", "40", "--epochs", "2", "--finetune-epochs", "1"]
+OPTIONS += ["--checkpoint-seconds", "0", "--threads", "1"]
 
 
 def scalars(run):
