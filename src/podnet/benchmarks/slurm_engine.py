@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import groupby
@@ -18,7 +20,9 @@ from podnet.errors import ConfigError, MissingPackageError, PodnetError
 
 HOURS = 4  # a job's time unless --slurm time=... is given: few partitions allow less, and a run goes on in its next job
 TIMES_QUEUED_AGAIN = 200  # at most: a week of training in jobs of an hour, but not a run that never comes further
-LOOK_AGAIN = 1.0  # seconds between two looks for jobs that ended
+LOOK_AGAIN = 1.0  # seconds between two looks for what jobs have written
+ASK_AGAIN = 20.0  # seconds between two questions to Slurm, for jobs that were killed
+OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "GONE")
 
 
 class Job:
@@ -72,6 +76,7 @@ class SlurmEngine:
             "slurm_additional_parameters": {"requeue": True} | {k.replace("-", "_"): v for k, v in options.items()},
         }
         self._under_way: dict[Future[str | PodnetError], Any] = {}  # with its job
+        self._ended: dict[str, str] = {}  # the jobs that were over when Slurm was last asked
         self._left = threading.Event()
 
     def __enter__(self) -> None:
@@ -107,24 +112,60 @@ class SlurmEngine:
 
     def _watch(self) -> None:
         """In a thread: hand over what jobs came to."""
-        while not self._left.wait(LOOK_AGAIN):
-            for future, job in list(self._under_way.items()):
-                if job.done():
-                    future.set_result(self._result(job))
-                    del self._under_way[future]
-
-    def _result(self, job: Any) -> str | PodnetError:
-        utils = self._submitit.core.utils
         try:
-            result: str | PodnetError = job.result()
-            return result
-        except utils.FailedJobError as error:
-            return PodnetError(f"Slurm's job {job.job_id} failed: {_last_line(str(error))}; see {job.paths.stderr}.")
-        except utils.UncompletedJobError:
-            return PodnetError(
-                f"Slurm's job {job.job_id} was killed, perhaps for want of memory; its log is {job.paths.stderr}; "
-                "give the same command again to go on."
-            )
+            asked = time.monotonic()
+            while not self._left.wait(LOOK_AGAIN):
+                over: dict[str, str] = {}
+                if self._under_way and self._cluster == "slurm" and time.monotonic() - asked > ASK_AGAIN:
+                    over = self._over()
+                    asked = time.monotonic()
+                for future, job in list(self._under_way.items()):
+                    if job.paths.result_pickle.exists() or (self._cluster == "local" and job.done()):
+                        self._hand_over(future, _result(job))
+                    elif job.job_id in over:
+                        self._hand_over(future, _killed(job, over[job.job_id]))
+        except Exception as error:  # nobody else would hear of it
+            for future in list(self._under_way):
+                future.set_exception(error)
+
+    def _over(self) -> dict[str, str]:
+        """Jobs that have ended, and how; for so long that what they wrote must be seen here by now."""
+        before = self._ended
+        self._ended = _ended([job.job_id for job in self._under_way.values()])
+        return {job: state for job, state in self._ended.items() if job in before}
+
+    def _hand_over(self, future: Future[str | PodnetError], result: str | PodnetError) -> None:
+        del self._under_way[future]
+        future.set_result(result)
+
+
+def _ended(jobs: Sequence[str]) -> dict[str, str]:
+    """Those of these jobs that are over, with the state Slurm gives them. It keeps no record of its jobs everywhere
+    (sacct), but it always has its queue, in which a job stays for minutes after its end."""
+    command = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i %T"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError):  # Slurm's controller is away for a moment
+        return {}
+    states = {job: state.strip() for job, _, state in (line.partition(" ") for line in asked.stdout.splitlines())}
+    return {job: state for job in jobs if (state := states.get(job, "GONE")) in OVER}
+
+
+def _result(job: Any) -> str | PodnetError:
+    if not job.paths.result_pickle.exists():
+        return _killed(job, job.state)
+    try:
+        result: str | PodnetError = job.result()
+        return result
+    except Exception:  # podnet is another there, or not installed
+        return PodnetError(f"Slurm's job {job.job_id} could not perform it; {job.paths.stderr} says why.")
+
+
+def _killed(job: Any, state: str) -> PodnetError:
+    return PodnetError(
+        f"Slurm's job {job.job_id} was killed ({state}), see {job.paths.stderr}; give the same command again "
+        "to go on, perhaps with more memory (--slurm mem=16G)."
+    )
 
 
 def _last_line(text: str) -> str:
