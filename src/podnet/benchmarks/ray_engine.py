@@ -101,5 +101,5 @@ def _in_a_sentence(error: BaseException) -> PodnetError:
 
 
 def _first(error: BaseException) -> str:
-    """The first line that says something."""
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), "")
+    """The first sentence of many."""
+    return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
