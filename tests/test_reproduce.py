@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from podnet.benchmarks.catalogue import BENCHMARKS
+from podnet.benchmarks.engines import LocalEngine
 from podnet.benchmarks.plan import class_orders, narrowed, plan
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
@@ -215,7 +216,7 @@ def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
 def test_a_failed_run_is_named_and_the_others_go_on(tmp_path):
     runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
     runs[0].options["lr"] = 1e30
-    outcomes = [o for o in carry_out(runs, jobs=1) if o is not None]
+    outcomes = [o for o in carry_out(runs, LocalEngine(1)) if o is not None]
     messages = {(o.planned.column.label, o.status): o.message for o in outcomes}
     assert "diverged" in messages["first task", "failed"]
     assert messages["1", "failed"] == messages["first task", "failed"]
@@ -233,7 +234,7 @@ def test_a_first_task_without_its_checkpoint_is_made_again(tmp_path):
     other = plan(BENCHMARKS["curves"], "smoke", tmp_path, common={"threads": 1, "proxies": 2})[7]
     assert other.row.label == "PODNet"
     assert other.first_task.record.folder == first.first_task.record.folder
-    assert [o.status for o in carry_out([other], jobs=1) if o is not None] == ["started", "done"] * 2
+    assert [o.status for o in carry_out([other], LocalEngine(1)) if o is not None] == ["started", "done"] * 2
     assert other.finished()
 
 

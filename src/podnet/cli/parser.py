@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 from podnet import __version__
+from podnet.cli.engine_options import add_engine_options
 from podnet.cli.model_options import add_model_commands
 from podnet.errors import ConfigError
 
@@ -27,7 +28,9 @@ examples:
   podnet reproduce cifar100 --data-path cifar-100-python.tar.gz            table 1 as in the paper
   podnet reproduce cifar100 --scale small --data-path cifar-100-python.tar.gz --jobs 2
   podnet reproduce memory --scale small --data-path ... --only PODNet,UCIR --columns 5,20,50
-  podnet reproduce all --scale smoke                                       everything, tiny, on embedded data"""
+  podnet reproduce all --scale smoke                                       everything, tiny, on embedded data
+  podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
+  podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
 
 # Options that are about this call and not about the experiment; all others make up the configuration.
 CALL_OPTIONS = ("command", "address", "output", "overwrite", "resume", "config", "tensorboard", "print_config")
@@ -151,7 +154,12 @@ def _add_reproduce(commands: Any) -> None:
         help="class orders: how many, or which (default: the paper's at full scale)",
     )
     add("--fidelity", choices=("paper", "released"), default="paper", help="of PODNet (default: paper)")
-    add("--jobs", metavar="N", type=int, help="runs at the same time (default: one a core, at most 8; with a GPU 1)")
+    add(
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="runs at the same time (default: one a core, at most 8; with a GPU 1; on a cluster all it has room for)",
+    )
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
     add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops a run (default) or is left out")
@@ -161,7 +169,13 @@ def _add_reproduce(commands: Any) -> None:
         type=int,
         help="decoding processes of a run (default: its share of the cores)",
     )
-    add("--threads", metavar="N", type=int, help="CPU threads of a run (default: its share of the cores)")
-    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
+    add(
+        "--threads",
+        metavar="N",
+        type=int,
+        help="CPU threads of a run (default: its share of the cores; cluster: 1)",
+    )
+    add("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on with what is there (default)")
     add("--dry-run", action="store_true", help="list the runs, their settings and an estimate of their time")
+    add_engine_options(reproduce)

@@ -15,12 +15,14 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
+from podnet.benchmarks.engines import Engine, make_engine
 from podnet.benchmarks.estimate import seconds
 from podnet.benchmarks.plan import Planned, narrowed, plan
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
 from podnet.building import choose_device
+from podnet.cli.engine_options import device, require_fitting, sbatch_options
 from podnet.data import SOURCES, Dataset
 from podnet.display import bar
 from podnet.errors import ConfigError, nearest
@@ -36,18 +38,21 @@ def reproduce_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.list:
         return _list(console)
-    if known.jobs is None:
+    require_fitting(known)
+    local = known.engine == "local"
+    if local and known.jobs is None:
         known.jobs = _default_jobs(known.device)
-    if known.jobs < 1:
-        raise ConfigError(f"jobs is {known.jobs}; it must be at least 1.")
     folder = Path(known.output)
+    engine = make_engine(
+        known.engine, known.jobs, folder, known.gpus_per_run or 0, known.address or "auto", sbatch_options(known.slurm)
+    )
     benchmarks = _chosen(known.name, _words(known.only), _words(known.columns))
     plans = {benchmark.name: _plan(benchmark, known, folder) for benchmark in benchmarks}
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
     if known.dry_run:
         return _dry_run(console, runs, known)
-    _check(runs, known.resume)
-    failed = _follow(console, runs, known.jobs, known.resume)
+    _check(runs, known.resume, device_too=local)
+    failed = _follow(console, runs, engine, known.resume)
     name = f"{known.name}-{known.scale}" + ("-released" if known.fidelity == "released" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
     for sentence in failed:
@@ -93,8 +98,8 @@ def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list
     """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
     setting = SETTINGS[known.scale][benchmark.dataset]
     source = SOURCES[setting.dataset]
-    cores = max(1, (os.cpu_count() or 1) // known.jobs)
-    common: dict[str, Any] = {"threads": known.threads or cores, "device": known.device}
+    cores = max(1, (os.cpu_count() or 1) // known.jobs) if known.engine == "local" else 1
+    common: dict[str, Any] = {"threads": known.threads or cores, "device": device(known)}
     photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, cores)}
     common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:
@@ -105,15 +110,16 @@ def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list
     return plan(benchmark, known.scale, folder, known.orders, common, known.fidelity)
 
 
-def _check(runs: Sequence[Planned], resume: bool) -> None:
-    """Refuse before any training what cannot work: data, class orders, memory, device."""
+def _check(runs: Sequence[Planned], resume: bool, device_too: bool) -> None:
+    """Refuse before any training what cannot work: data, class orders, memory, and the device of this machine."""
     datasets: dict[tuple[str, str | None], Dataset] = {}
     for run in runs:
         if not (resume and run.finished()):
             experiment = run.experiment
             key = (experiment.dataset, experiment.subset)
             if key not in datasets:
-                choose_device(experiment.device)
+                if device_too:
+                    choose_device(experiment.device)
                 datasets[key] = experiment.load_dataset()
             experiment.tasks(datasets[key])
 
@@ -140,8 +146,9 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
         f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value
     )
     console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
-    jobs = f"with --jobs {known.jobs} on this machine as busy as it is now"
-    console.print(f"{len(runs)} runs, about {_duration(total / known.jobs)} {jobs}.", highlight=False)
+    jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
+    took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
+    console.print(f"{len(runs)} runs, {took} on this machine as busy as it is now.", highlight=False)
     return 0
 
 
@@ -151,13 +158,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _follow(console: Console, runs: Sequence[Planned], jobs: int, resume: bool) -> list[str]:
+def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: bool) -> list[str]:
     """Carry the runs out, a line each and a bar over all their tasks; the sentences of those that failed."""
     failed = []
     looked = 0.0
     with Progress(*bar(), console=console, disable=not console.is_terminal) as progress:
         tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
-        for outcome in carry_out(runs, jobs, resume):
+        for outcome in carry_out(runs, engine, resume):
             if console.is_terminal and (outcome is not None or time.monotonic() - looked > LOOK):
                 progress.update(tasks, completed=sum(len(run.record.results()) for run in runs))
                 looked = time.monotonic()

@@ -1,0 +1,92 @@
+"""Where runs are performed: in processes of this machine, on a Ray cluster or by Slurm."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol
+
+from podnet.benchmarks.assignment import Assignment, perform
+from podnet.benchmarks.ray_engine import RayEngine
+from podnet.benchmarks.slurm_engine import SlurmEngine
+from podnet.errors import PodnetError
+from podnet.processes import end_with
+
+MOST_AT_ONCE = 1000  # runs under way on a cluster, which queues them itself: the jobs that an array of Slurm may have
+
+
+class Engine(Protocol):
+    """Performs runs while it is entered; left by an error or Ctrl-C, it stops those under way, which can be resumed."""
+
+    slots: int  # runs that may be under way
+
+    @property
+    def taken(self) -> Literal["started", "submitted"]:
+        """What is said of a run that it was given."""
+        ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def submit(self, assignments: Sequence[Assignment]) -> Sequence[Future[str | PodnetError]]:
+        """Take runs that are ready, as many as there are slots free; a future of each, see `perform`."""
+        ...
+
+
+class LocalEngine:
+    """Processes of this machine."""
+
+    taken: Literal["started"] = "started"
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+
+    def __enter__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(self.slots, context, initializer=_prepare, initargs=(os.getpid(),))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            for process in multiprocessing.active_children():
+                process.kill()
+        self._pool.shutdown()
+        if isinstance(error, BrokenProcessPool):
+            raise PodnetError(
+                "a run was killed, perhaps for want of memory; give the same command again to go on, with fewer --jobs."
+            ) from error
+
+    def submit(self, assignments: Sequence[Assignment]) -> list[Future[str | PodnetError]]:
+        return [self._pool.submit(perform, assignment) for assignment in assignments]
+
+
+def _prepare(parent: int) -> None:
+    """Of a worker process: Ctrl-C is for the parent, which stops its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(parent)
+
+
+def make_engine(
+    name: str,
+    jobs: int | None,
+    folder: Path,
+    gpus: float = 0,
+    address: str = "auto",
+    slurm: Mapping[str, str] | None = None,
+) -> Engine:
+    """The engine of that name; `folder` is that of all runs and reports, `slurm` what else sbatch is told."""
+    if name == "ray":
+        return RayEngine(address, jobs or MOST_AT_ONCE, gpus)
+    if name == "slurm":
+        return SlurmEngine(folder / "slurm", jobs or MOST_AT_ONCE, int(gpus), slurm or {})
+    return LocalEngine(jobs or 1)
