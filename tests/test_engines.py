@@ -207,6 +207,7 @@ def local_slurm(monkeypatch):
 def test_slurm_queues_again_what_was_warned_and_names_what_was_killed(longer_runs, tmp_path, monkeypatch, capfd):
     pytest.importorskip("submitit")
     local_slurm(monkeypatch)
+    monkeypatch.setattr(slurm_engine, "MINUTES", 10)  # so short that any warning is that of its end
 
     def warn_one_and_kill_another():
         warned, pid = at_work(tmp_path)

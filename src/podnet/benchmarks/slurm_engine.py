@@ -18,7 +18,7 @@ from typing import Any, Literal
 from podnet.benchmarks.assignment import Assignment, perform
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
 
-HOURS = 4  # a job's time unless --slurm time=... is given: few partitions allow less, and a run goes on in its next job
+MINUTES = 240  # of a job unless --slurm time=... is given: few partitions allow less, and a run goes on in its next job
 TIMES_QUEUED_AGAIN = 200  # at most: a week of training in jobs of an hour, but not a run that never comes further
 LOOK_AGAIN = 1.0  # seconds between two looks for what jobs have written
 ASK_AGAIN = 20.0  # seconds between two questions to Slurm, for jobs that were killed
@@ -70,7 +70,7 @@ class SlurmEngine:
         self._folder = folder
         self._shared = {
             "name": "podnet",
-            "timeout_min": HOURS * 60,
+            "timeout_min": MINUTES,
             "gpus_per_node": gpus or None,
             "slurm_array_parallelism": slots,
             "slurm_additional_parameters": {"requeue": True} | {k.replace("-", "_"): v for k, v in options.items()},
