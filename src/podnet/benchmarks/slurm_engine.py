@@ -131,7 +131,7 @@ class SlurmEngine:
     def _over(self) -> dict[str, str]:
         """Jobs that have ended, and how; for so long that what they wrote must be seen here by now."""
         before = self._ended
-        self._ended = _ended([job.job_id for job in self._under_way.values()])
+        self._ended = _ended([job.job_id for job in list(self._under_way.values())])
         return {job: state for job, state in self._ended.items() if job in before}
 
     def _hand_over(self, future: Future[str | PodnetError], result: str | PodnetError) -> None:
