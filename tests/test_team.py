@@ -1,6 +1,5 @@
 """Several processes against one: the same losses, gradients, exemplars, means and predictions; and how they end."""
 
-import json
 import os
 import signal
 import socket
@@ -14,11 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as multiprocessing
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from podnet.cli import main
 from podnet.compute import Compute
 from podnet.data.augment import Share, batches
 from podnet.data.digits import load_digits
+from podnet.errors import DataError, PodnetError
+from podnet.launch import _what_ended, note_failure
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import UCIR, PODNet
@@ -302,34 +304,39 @@ def test_a_killed_process_ends_the_run_by_name_and_another_number_goes_on(tmp_pa
     assert [line["memory"] for line in record.results()] == [15, 20]
 
 
-def test_torchrun_and_machines_that_meet(tmp_path):
-    """The other two ways of launching, against a single process, on the same images."""
+def test_machines_that_meet_each_with_a_launcher_of_its_own(tmp_path):
+    """Ours on one, torchrun on the other: what they come to is what a single process comes to."""
     common = [*QUICK, "--epochs", "1", "--finetune-epochs", "1", "--threads", "1", "--output"]
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "podnet")
-    port = free_port()
-    nodes = ["--devices", "1", "--num-nodes", "2", "--address", f"localhost:{port}"]
+    address = f"localhost:{free_port()}"
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", address, "--rdzv-id", "podnet")
+    torchrun = ("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *meeting, "-m", "podnet")
+    ours = start("--num-nodes", "2", "--address", address, *common, tmp_path / "met")
+    theirs = start(*common, tmp_path / "met", launcher=torchrun)
     assert main(["run", *common, str(tmp_path / "alone")]) == 0
-    for name, started in {
-        "torchrun": [start(*common, tmp_path / "torchrun", launcher=torchrun)],
-        "nodes": [start(*nodes, *common, tmp_path / "nodes") for _ in range(2)],
-    }.items():
-        for process in started:
-            with process:
-                out, err = process.communicate(timeout=300)
-            assert process.returncode == 0, out + err
-        alone, found = (Run(tmp_path / each).results() for each in ("alone", name))
-        assert [line["exemplars"] for line in found] == [line["exemplars"] for line in alone]
-        assert [line["accuracy"] for line in found] == [line["accuracy"] for line in alone]
-    environment = json.loads((tmp_path / "torchrun" / "environment.json").read_text())
-    assert len(environment) == 1  # one process writes
+    for process in (ours, theirs):
+        with process:
+            out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, out + err
+    alone, met = (Run(tmp_path / name).results() for name in ("alone", "met"))
+    for key in ("exemplars", "accuracy", "memory"):
+        assert [line[key] for line in met] == [line[key] for line in alone]
+    assert len(Run(tmp_path / "met").environments()) == 1  # one process writes
 
 
-def test_errors_of_several_processes_are_told_once(tmp_path, capfd):
-    options = ["run", *QUICK, "--devices", "2", "--epochs", "1", "--lr", "1e30", "--output", str(tmp_path / "run")]
-    assert main(options) == 2
-    _, err = capfd.readouterr()
-    assert err.count("training diverged") == 1
-    assert err.count("\n") == 1
+def test_what_ended_the_processes_is_told_once(tmp_path, monkeypatch):
+    """Both failed, by an error of ours and for want of the other; or one was killed, and the other lost it."""
+    failures = {}
+    for rank, error in enumerate([DataError("a.jpg cannot be read."), PodnetError("process 1 lost contact.")]):
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / f"{rank}.json"))
+        monkeypatch.setattr(time, "time", lambda rank=rank: 1e9 + rank)
+        note_failure(error)
+        failures[rank] = ProcessFailure(rank, 100 + rank, 2, str(tmp_path / f"{rank}.json"))
+    assert _what_ended(failures, tmp_path) == "a.jpg cannot be read."
+    failures[2] = ProcessFailure(2, 102, -signal.SIGKILL, str(tmp_path / "none"))
+    assert _what_ended(failures, tmp_path).startswith("process 2 (pid 102 on ")
+    assert "killed by SIGKILL" in _what_ended(failures, tmp_path)
+    bug = {0: ProcessFailure(0, 100, 1, str(tmp_path / "none"))}
+    assert _what_ended(bug, tmp_path).startswith("process 0 failed (")
 
 
 def test_options_that_cannot_work(tmp_path, capsys):
