@@ -17,7 +17,7 @@ demo: $(READY)  ## PODNet on the embedded digits: 5 classes, then one more a ste
 	$(BIN)/podnet run --output runs/demo --overwrite
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal  # on two cores: many tests wait for processes of their own
 
 bench: $(READY)  ## how fast it is here, in ratios: podnet bench --quick takes a few minutes
 	$(BIN)/podnet bench
