@@ -166,7 +166,7 @@ def test_losses_and_gradients_are_those_of_one_process(pair, fidelity):
     for rank in range(2):
         for update, (ours, theirs) in enumerate(zip(alone, pair[rank][fidelity], strict=True)):
             for one, two in zip(ours, theirs, strict=True):
-                torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5, msg=lambda m, u=update: f"update {u}: {m}")
+                torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-5, msg=lambda m, u=update: f"update {u}: {m}")
 
 
 @pytest.mark.parametrize("name", ["podnet", "ucir"])
