@@ -186,6 +186,10 @@ def test_exemplars_on_disk_change_nothing(photos, tmp_path):
     assert tensors.pop("memory.bytes") == []
     assert len(held_tensors.pop("memory.bytes")) > 1000
     assert all(tensors[name] == value for name, value in held_tensors.items() if name != "memory.lengths")
+    (on_disk.exemplars / "0002.pack").unlink()  # then the checkpoint before it counts, and makes it again
+    notices = [event.text for event in run(chosen, on_disk, "resume") if isinstance(event, Notice)]
+    assert "0002.pack, which holds exemplars, is missing" in notices[0]
+    assert outcome(on_disk)[0] == held_lines
     on_disk.clear()
     assert not on_disk.exemplars.exists()
 

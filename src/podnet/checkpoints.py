@@ -32,10 +32,10 @@ def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
     for path in files:
         try:
             tensors, meta = load_tensors(path)
+            learner.restore(tensors, meta["learner"])  # whose exemplars may be in files of their own
         except DamagedFileError as error:
             notices.append(f"{error} Going back to the checkpoint before it.")
             continue
-        learner.restore(tensors, meta["learner"])
         for damaged in files[: files.index(path)]:
             damaged.unlink()
         task = meta["task"] if learner.progress else meta["task"] + 1

@@ -21,18 +21,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except PodnetError as error:
-        if is_launched():
-            note_failure(error)
-        else:
-            print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _tell(error)
     except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
-        return 2
+        return _tell(PodnetError(f"{error.filename or 'a file'}: {error.strerror or error}."))
     except KeyboardInterrupt:
         how = "again" if arguments[:1] == ["learn"] else "with --resume"
         print(f"\nstopped; give the same command {how} to go on from the last checkpoint.", file=sys.stderr)
         return 130
+
+
+def _tell(error: PodnetError) -> int:
+    """One sentence for the user, or for the launcher of several processes, which tells it once; the exit code."""
+    if is_launched():
+        note_failure(error)
+    else:
+        print(f"error: {error}", file=sys.stderr)
+    return 2
 
 
 def _dispatch(arguments: list[str]) -> int:

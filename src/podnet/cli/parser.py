@@ -163,18 +163,8 @@ def _add_reproduce(commands: Any) -> None:
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
     add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops a run (default) or is left out")
-    add(
-        "--workers",
-        metavar="N",
-        type=int,
-        help="decoding processes of a run (default: its share of the cores)",
-    )
-    add(
-        "--threads",
-        metavar="N",
-        type=int,
-        help="CPU threads of a run (default: its share of the cores; cluster: 1)",
-    )
+    add("--workers", metavar="N", type=int, help="decoding processes of a run (default: its share of the cores)")
+    add("--threads", metavar="N", type=int, help="CPU threads of a run (default: its share of the cores; cluster: 1)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on with what is there (default)")
     add("--dry-run", action="store_true", help="list the runs, their settings and an estimate of their time")

@@ -163,14 +163,16 @@ def state_of(sources: Sources) -> dict[str, Tensor]:
     """Contents in memory as tensors; of those in packs, the names of the packs and the rows there."""
     chosen = selection(sources)
     entries = [(chosen.parts[part], row) for part, row in chosen.places().tolist()]
-    contents = [part[row] for part, row in entries if not isinstance(part, Pack)]
-    if not all(isinstance(content, bytes) for content in contents):
-        raise ValueError("only photos in memory have a state; use kept().")
+    contents: list[bytes] = []
+    for part, row in entries:
+        if not isinstance(part, Pack):
+            content = part[row]
+            if not isinstance(content, bytes):
+                raise ValueError("only photos in memory have a state; use kept().")
+            contents.append(content)
     tensors = {
-        "bytes": torch.from_numpy(np.frombuffer(bytearray().join(map(bytes, contents)), np.uint8)),
-        "lengths": torch.tensor(
-            [len(content) for content in contents if isinstance(content, bytes)], dtype=torch.int64
-        ),
+        "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
+        "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64),
     }
     if packs := list(dict.fromkeys(part for part, _ in entries if isinstance(part, Pack))):
         starts = dict(zip(packs, accumulate(map(len, packs), initial=len(contents)), strict=False))
