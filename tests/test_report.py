@@ -5,6 +5,9 @@ import csv
 import io
 import json
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -173,7 +176,7 @@ def test_markdown_has_the_numbers_with_the_best_in_bold():
 
 def test_latex_rows_have_as_many_cells_as_the_columns_and_escape_everything():
     text = latex(GRID)
-    assert text.startswith("% needs \\usepackage{booktabs}\n")
+    assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n")
     assert re.search(r"\\begin\{tabular\}\{(\w+)\}", text).group(1) == "lrrrr"
     assert r"\caption{Table 1 \& more}" in text
     assert r"\multicolumn{2}{c}{$\lambda$\_c\textbar{}5 \%}" in text
@@ -186,6 +189,17 @@ def test_latex_rows_have_as_many_cells_as_the_columns_and_escape_everything():
     assert text.count("{") == text.count("}")
     assert sorted(re.findall(r"\\begin\{(\w+)\}", text)) == sorted(re.findall(r"\\end\{(\w+)\}", text))
     assert "20 classes only." in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_makes_a_page_that_even_a_wide_table_fits_on(tmp_path):
+    wide = replace(GRID, columns=GRID.columns * 6, rows=tuple((label, cells * 6) for label, cells in GRID.rows))
+    head = r"\documentclass{article} \usepackage{booktabs,graphicx} \begin{document}"
+    (tmp_path / "page.tex").write_text("\n".join([head, latex(GRID), latex(wide), r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
 
 
 def test_csv_reads_back_to_the_cells():

@@ -138,17 +138,18 @@ def latex(grid: Grid) -> str:
     if count > 1:
         head += [" ".join(rules), " & ".join(["", *seconds]) + r" \\"]
     lines = [
-        r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_latex(grid.title)}}}",
+        rf"\caption{{{_latex(grid.title)}}}\smallskip",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{% no wider than the text",
         rf"\begin{{tabular}}{{l{'r' * count * len(grid.columns)}}}",
         r"\toprule",
         *head,
         r"\midrule",
         *body,
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
         *(rf"\par\smallskip\footnotesize {_latex(note)}" for note in grid.notes),
         r"\end{table}",
     ]
