@@ -270,9 +270,9 @@ def test_the_best_is_the_lowest_where_told_and_ties_and_bystanders_are_respected
     rows = (
         ("x", (Cell((5.0,)), Cell((7.001,)))),
         ("y", (Cell((3.0,)), Cell((7.0,)))),
-        ("z", (Cell((1.0,)), Cell((9.0,)))),
+        ("z", (Cell((1.0,), competes=False), Cell((9.0,), competes=False))),
     )
-    grid = Grid("t", "method", ("lost", "won"), rows, lowest=("lost",), unranked=("z",))
+    grid = Grid("t", "method", ("lost", "won"), rows, lowest=("lost",))
     assert Page(html(grid)).bold == ["7.00", "3.00", "7.00"]
     alone = Grid("t", "method", ("won",), (("x", (Cell((5.0,)),)), ("y", (Cell(),))))
     assert Page(html(alone)).bold == []
@@ -360,6 +360,36 @@ def test_labels_name_only_what_differs(tmp_path):
     assert compare.described(runs)[0][0] == "podnet, increment 1, lambda_c 3.0"
 
 
+def test_data_and_methods_of_ones_own_are_told_apart(tmp_path):
+    runs = [
+        make_run(tmp_path / "a", dataset="npz", data_path="cats.npz"),
+        make_run(tmp_path / "b", dataset="npz", data_path="cars.npz", seed=2),
+        make_run(tmp_path / "c", dataset="npz", data_path="cars.npz", seed=3),
+    ]
+    assert [len(members) for members in compare.grouped(runs).values()] == [1, 2]
+    assert compare.described(runs)[0][0] == "podnet, data_path cats.npz"
+    runs = [make_run(tmp_path / name, method=f"/{name}.py:Mine") for name in ("d", "e")]
+    assert [label for label, _ in compare.described(runs)] == ["/d.py:Mine", "/e.py:Mine"]
+    assert compare.described(runs[:1])[0][0] == "Mine"
+
+
+def test_first_tasks_alone_and_damaged_runs_in_a_folder_are_left_out_with_a_note(tmp_path, capsys):
+    make_run(tmp_path / "whole")
+    first = make_run(tmp_path / "first", tasks=1, classes=2)
+    first.results_file.write_text(first.results_file.read_text().replace('"tasks": 3', '"tasks": 1'))
+    damaged = make_run(tmp_path / "damaged")
+    damaged.results_file.write_text("no JSON\n")
+    assert compare_command([str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 runs of a first task alone are left out" in out
+    assert "damaged cannot be read (" in out
+    assert "podnet (CNN)" in out
+    assert "classes 2" not in out
+    assert compare_command([str(first.folder)]) == 0  # asked for by its name
+    with pytest.raises(PodnetError, match="is damaged"):
+        compare_command([str(damaged.folder)])
+
+
 def test_an_unfinished_run_stands_beside_the_finished_ones_of_its_kind(tmp_path):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", offset=2.0, seed=2)
@@ -376,7 +406,7 @@ def test_an_unfinished_run_stands_beside_the_finished_ones_of_its_kind(tmp_path)
     # after two tasks: (90 + 77) / 2 = 83.5
     assert [cell.ours for cell in rows["podnet, 2 of 3 tasks (CNN)"]] == [(83.5,), (77.0,), (10.0,), (80.0,), (70.0,)]
     assert len(rows["podnet (CNN)"][0].ours) == 2
-    assert grid.unranked == ("podnet, 2 of 3 tasks (CNN)", "podnet, 2 of 3 tasks (NME)")
+    assert [label for label, cells in grid.rows if not cells[0].competes] == list(rows)[2:]
     finished, _, unfinished, _ = compare.comparison_panel(groups, "t").lines
     assert (finished.x, unfinished.x) == ((2, 3, 4), (2, 3))
     assert unfinished.ys == ((90.0, 77.0),)

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from importlib import resources
 
 import pytest
 from PIL import Image
 
+from podnet.benchmarks import estimate
 from podnet.benchmarks.catalogue import BENCHMARKS
 from podnet.benchmarks.engines import LocalEngine
 from podnet.benchmarks.plan import class_orders, narrowed, plan
@@ -20,7 +22,7 @@ from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, PodnetError
 from podnet.experiment import Notice, run
 from podnet.runs import Run
 from podnet.storage import load_tensors
@@ -189,9 +191,7 @@ def test_two_commands_at_once_run_everything_once(tmp_path):
     both = [subprocess.Popen([*arguments, *more], stdout=subprocess.PIPE, text=True) for more in ([], alone)]
     printed = "".join(process.communicate()[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    # One may find a run taken only after it said so; but three numbers of proxies and three first tasks are done once.
-    assert printed.count(" done ") == 6
-    assert printed.count(" started ") - printed.count("elsewhere ") == 6
+    assert printed.count(" done ") == 6  # three numbers of proxies and three first tasks
     for record in planned("proxies", tmp_path)[:3]:
         entries = json.loads((record.record.folder / "environment.json").read_text())
         assert len(entries) == 2  # of its first task and its own: nobody resumed it
@@ -253,17 +253,111 @@ def test_a_damaged_first_task_is_learned_again(everything, tmp_path):
     assert weights(chosen.record) == weights(whole)
 
 
+def pretend(run, value, tasks=None):
+    """The record of a run that came to this accuracy everywhere, or so far in its first tasks."""
+    both = {"cnn": value, "nme": value}
+    line = {"accuracy_per_task": {"cnn": [value], "nme": [value]}, "new_accuracy": both, "accuracy": both}
+    line |= {"average_incremental_accuracy": both, "tasks": run.tasks}
+    run.record.folder.mkdir(parents=True)
+    run.record.config_file.write_text("{}")
+    written = [json.dumps({"task": task, "seen": task} | line) + "\n" for task in range(tasks or run.tasks)]
+    run.record.results_file.write_text("".join(written))
+
+
 def test_differences_pair_the_same_class_orders(tmp_path):
     runs = plan(BENCHMARKS["balance"], "smoke", tmp_path, orders="2")
     accuracy = {("POD-flat", 2): 40.0, ("POD-pixels", 1): 10.0, ("POD-pixels", 2): 45.0}  # POD-flat's first is missing
     for r in runs:
         if (value := accuracy.get((r.row.label, r.options["seed"]))) is not None:
-            r.record.folder.mkdir(parents=True)
-            r.record.config_file.write_text("{}")
-            line = {"accuracy_per_task": {"cnn": [value], "nme": [value]}, "new_accuracy": {"cnn": value, "nme": value}}
-            r.record.results_file.write_text("".join(json.dumps({"task": t} | line) + "\n" for t in range(r.tasks)))
+            pretend(r, value)
     _, changes = grids(BENCHMARKS["balance"], "smoke", runs)
-    assert dict(changes.rows)["POD-pixels"][0].ours == (5.0,)
+    [cell, *_] = dict(changes.rows)["POD-pixels"]
+    assert cell.ours == (5.0,)
+    assert not cell.competes
+
+
+def test_a_cell_that_lacks_class_orders_says_so_and_is_not_the_best(tmp_path):
+    chosen = narrowed(BENCHMARKS["cifar100"], ["UCIR", "PODNet"], ["50"])
+    runs = plan(chosen, "smoke", tmp_path, orders="3")
+    accuracy = {("UCIR", 1): 50.0, ("UCIR", 2): 60.0, ("UCIR", 3): 70.0, ("PODNet", 3): 65.0}
+    for r in runs:
+        if (value := accuracy.get((r.row.label, r.options["seed"]))) is not None:
+            pretend(r, value)
+    [grid] = grids(chosen, "smoke", runs)
+    competes = {label: cells[0].competes for label, cells in grid.rows}
+    assert competes == {"UCIR (NME)": True, "UCIR (CNN)": True, "PODNet (NME)": False, "PODNet (CNN)": False}
+    assert grid.notes[-1].endswith("do not compete for the best: PODNet, 50 steps (1 of 3).")
+
+
+class Instant:
+    """An engine that finishes, or fails, whatever it is given at once."""
+
+    slots = 1
+    taken = "started"
+
+    def __init__(self, failing=()):
+        self.failing = failing
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        pass
+
+    def submit(self, assignments):
+        [assignment] = assignments
+        future = Future()
+        future.set_result(PodnetError("no") if assignment.folder in self.failing else "yes")
+        return [future]
+
+
+def test_a_run_under_way_does_not_need_the_first_task_that_failed_for_others(tmp_path):
+    new, half_done = planned("balance", tmp_path)[1:3]
+    first = new.first_task.record.folder
+    assert first == half_done.first_task.record.folder
+    pretend(half_done, 50.0, tasks=2)
+    outcomes = [o for o in carry_out([new, half_done], Instant(failing=[first])) if o and o.planned.tasks > 1]
+    ends = {o.planned.row.label: o.status for o in outcomes}
+    assert ends == {new.row.label: "failed", half_done.row.label: "done"}
+
+
+def test_a_run_that_another_process_has_is_told_once(tmp_path):
+    taken = planned("proxies", tmp_path)[0]
+    pretend(taken, 50.0, tasks=2)
+    outcomes = carry_out([taken], Instant())
+    with taken.record.locked():
+        seen = [next(outcomes) for _ in range(3)]
+    assert [o.status for o in [*seen, *outcomes] if o] == ["elsewhere", "started", "done"]
+
+
+def test_starting_again_leaves_nothing_old_beside_what_is_new(tmp_path):
+    runs = planned("proxies", tmp_path)[:2]
+    for r in runs:
+        pretend(r, 50.0)
+    next(carry_out(runs, Instant(), resume=False))  # stopped as soon as the first has begun
+    assert not any(r.finished() for r in runs)
+
+
+def test_a_damaged_record_is_a_run_that_fails_and_no_more(tmp_path):
+    [damaged] = planned("proxies", tmp_path)[:1]
+    pretend(damaged, 50.0)
+    with open(damaged.record.results_file, "ab") as file:
+        file.write(b"\0\0\n")
+    assert not damaged.finished()
+    [started, failed] = [o for o in carry_out([damaged], LocalEngine(1)) if o]
+    assert (started.status, failed.status) == ("started", "failed")
+    assert "is damaged" in failed.message
+
+
+def test_a_file_of_classes_is_known_by_what_it_says(tmp_path):
+    names, same, other = (tmp_path / name for name in ("names.txt", "same.txt", "other.txt"))
+    for file, text in {names: "n01\nn02\n", same: "n01\nn02\n", other: "n01\nn03\n"}.items():
+        file.write_text(text)
+
+    def folder(file):
+        return plan(BENCHMARKS["imagenet100"], "small", tmp_path, common={"subset": str(file)})[0].record.folder
+
+    assert folder(names) == folder(same) != folder(other)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +452,14 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, capsys):
     assert "12 runs" in printed
     assert "proxies 10" in " ".join(printed.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_an_estimate_is_of_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "_speed", lambda *machine: (1.0, 0.0))  # a second an image
+    [whole] = [r for r in planned("proxies", tmp_path) if r.column.label == "2"]
+    assert (whole.tasks, whole.images) == (3, 24)
+    # One epoch: 6 classes of 24 images, then one class and 20 exemplars of each old one.
+    assert [estimate.seconds(whole, done) for done in range(4)] == [144 + 144 + 164, 144 + 164, 164, 0]
 
 
 def test_the_list_names_everything(capsys):

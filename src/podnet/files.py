@@ -36,17 +36,18 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
             os.unlink(temporary)
         raise PodnetError(
             f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
-            "make room or choose another folder, then continue with --resume."
+            "make room or choose another folder, then give the command again."
         ) from error
 
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name last through a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):  # not every file system can; the file is whole, and in its place
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -106,9 +107,9 @@ def _parsed(lines: list[bytes], path: Path) -> list[dict[str, Any]]:
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise PodnetError(f"{path} is damaged: a line is not JSON ({error}).") from error
+        raise PodnetError(f"{path} is damaged: a line is not JSON ({error}); mend it, or start again.") from error
     if not all(isinstance(record, dict) and "task" in record for record in records):
-        raise PodnetError(f"{path} is damaged: a line names no task.")
+        raise PodnetError(f"{path} is damaged: a line names no task; mend it, or start again.")
     return records
 
 

@@ -9,6 +9,11 @@ import threading
 import time
 
 
+def cores() -> int:
+    """Those that this process may use; a machine may have more, and give them to others."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def end_with(parent: int) -> None:
     """Let this process stop when its parent is gone, however that ended: nobody else would stop it."""
 

@@ -213,7 +213,7 @@ class Run:
 
     def remove_unfinished(self) -> None:
         """Remove what killed processes were writing; only under the lock."""
-        for folder in (self.folder, self.checkpoints, self.predictions):
+        for folder in (self.folder, self.checkpoints, self.predictions, self.exemplars):
             for path in folder.glob(f".*{UNFINISHED}"):
                 path.unlink()
 
@@ -222,6 +222,6 @@ class Run:
         """Only one process at a time may write a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(
-            self.folder / ".lock", f"another process is writing {self.folder}; wait for it or choose --output."
+            self.folder / ".lock", f"another process is writing {self.folder}; wait for it or choose another --output."
         ):
             yield

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from podnet.errors import ConfigError, PodnetError
-from podnet.processes import end_with
+from podnet.processes import cores, end_with
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Team:
 
     def cores(self) -> int:
         """Its share of this machine's."""
-        return max(1, (os.cpu_count() or 1) // self.local_size)
+        return max(1, cores() // self.local_size)
 
     def device(self, name: str) -> str:
         """The device of this process: of several GPUs each process has its own."""

@@ -22,8 +22,8 @@ SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each fam
 ITERATIONS = 3
 
 
-def seconds(planned: Planned, beyond_first: bool = False) -> float:
-    """Training time of a run, or of what follows its first task; what else there is takes little beside it."""
+def seconds(planned: Planned, done: int = 0) -> float:
+    """Training time of a run of which so many tasks are done; what else there is takes little beside it."""
     experiment = planned.experiment
     method = experiment.method
     side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
@@ -34,7 +34,7 @@ def seconds(planned: Planned, beyond_first: bool = False) -> float:
     for task in range(planned.tasks):
         new = int(planned.options["base" if task == 0 else "increment"])
         kept = memory.quota(old + new)
-        for number, phase in enumerate([] if beyond_first and task == 0 else method.phases(old, new)):
+        for number, phase in enumerate([] if task < done else method.phases(old, new)):
             if number == 0:
                 total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
             else:  # on a balanced set, training the classifier alone

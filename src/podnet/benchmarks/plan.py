@@ -13,9 +13,10 @@ from typing import Any
 from podnet.benchmarks.catalogue import Benchmark, Column, Row
 from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.config import resolve
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.experiment import Experiment
 from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run, folder_name
+from podnet.tasks import spell_out
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,12 @@ class Planned:
         return replace(self, column=column, axis="", options=self.experiment.first_task().options())
 
     @property
+    def protocol(self) -> str:
+        return f"{self.column.label} {self.axis}".rstrip()
+
+    @property
     def label(self) -> str:
-        protocol = f"{self.column.label} {self.axis}".rstrip()
-        return f"{self.row.label}, {protocol}, order {self.order}, seed {self.options['seed']}"
+        return f"{self.row.label}, {self.protocol}, order {self.order}, seed {self.options['seed']}"
 
     @property
     def tasks(self) -> int:
@@ -57,12 +61,21 @@ class Planned:
     def finished(self) -> bool:
         """Whether all is there: of a run of the first task also the checkpoint that others begin from."""
         usable = self.tasks > 1 or (self.record.checkpoints / FIRST_TASK_DONE).exists()
-        return usable and self.record.config_file.exists() and len(self.record.results()) == self.tasks
+        return usable and self.record.config_file.exists() and self.tasks_done() == self.tasks
+
+    def tasks_done(self) -> int:
+        """None where the record is damaged: resumed, the run says so itself, and the others go on."""
+        try:
+            return len(self.record.results())
+        except PodnetError:
+            return 0
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:
     """A folder named after everything that decides the numbers: equal runs share one, across benchmarks."""
     options = {key: value for key, value in experiment.options().items() if key not in CHANGEABLE}
+    if options["subset"]:
+        options["subset"] = spell_out(options["subset"])  # of a file what it says, and not where it is
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:10]
     return Run(runs / f"{folder_name(options)}-{digest}")
 

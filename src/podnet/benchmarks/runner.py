@@ -37,6 +37,9 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
     active: dict[Future[str | PodnetError], Planned] = {}
     failed: dict[Path, str] = {}  # why, of each folder
     outdated = set() if resume else {run.record.folder for run in waiting}
+    for run in waiting if outdated else ():
+        _is_taken(run, outdated)  # stopped half-way, there are no old results left beside new ones
+    told: set[Path] = set()  # of those that another process has
     with engine:
         while waiting or active:
             ready: list[Planned] = []
@@ -46,10 +49,14 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
                 if resume and not _is_ready(run, failed):
                     continue
                 waiting.remove(run)
-                if why := failed.get(run.first_task.record.folder):
+                why = None if run.record.exists() else failed.get(run.first_task.record.folder)
+                if why:
                     yield Outcome(run, "failed", why)
                 elif _is_taken(run, outdated):
                     waiting.append(run)
+                    if run.record.folder not in told:
+                        told.add(run.record.folder)
+                        yield Outcome(run, "elsewhere")
                 elif not (resume and run.finished()):
                     ready.append(run)
             if ready:
@@ -62,6 +69,7 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
                 outcome = _outcome(run := active.pop(future), future.result())
                 if outcome.status == "elsewhere":
                     waiting.append(run)
+                    told.add(run.record.folder)
                 elif outcome.status == "failed":
                     failed[run.record.folder] = outcome.message
                 yield outcome

@@ -46,7 +46,7 @@ SMALL_IMAGENET = Setting(
     bases={50: 10},
     increments=HUNDRED,
     options={"epochs": 10, "image_size": 64, "images_per_class": 100},
-    method_options=SMALL_PHASES,
+    method_options=SMALL_PHASES | {"ucir": {"finetune_epochs": 10}},  # on ImageNet it fine-tunes, too
     orders=("natural",),
     images=100,
 )

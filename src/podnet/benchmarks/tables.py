@@ -71,7 +71,7 @@ def _grid(
         rows=tuple((label, tuple(cells)) for label, cells in rows),
         ours="ours" if scale == "full" else f"ours, {scale}",
         paper="paper" if scale == "full" else "paper, full",
-        notes=(in_words(benchmark, scale), *_fidelity(planned)),
+        notes=(in_words(benchmark, scale), *_fidelity(planned), *_lacking(planned)),
     )
 
 
@@ -81,11 +81,26 @@ def _fidelity(planned: Sequence[Planned]) -> list[str]:
     return [f"PODNet in the {fidelity} fidelity." for fidelity in given]
 
 
+def _lacking(planned: Sequence[Planned]) -> list[str]:
+    """Which cells are of fewer class orders than were asked for."""
+    orders: dict[str, list[bool]] = {}
+    for run in planned:
+        orders.setdefault(f"{run.row.label}, {run.protocol}", []).append(run.finished())
+    lacking = [f"{cell} ({sum(done)} of {len(done)})" for cell, done in orders.items() if any(done) and not all(done)]
+    words = f"Not all class orders are run, so these do not compete for the best: {'; '.join(lacking)}."
+    return [words] if lacking else []
+
+
+def _is_complete(planned: Sequence[Planned], row: Row, column: Column) -> bool:
+    return all(run.finished() for run in planned if run.row == row and run.column == column)
+
+
 def _cell(
     benchmark: Benchmark, planned: Sequence[Planned], row: Row, label: str, column: Column, inference: str
 ) -> Cell:
     number = _paper(benchmark, row, inference, label)
-    return Cell(_values(planned, row, column, inference, average), number and number.mean, number and number.std)
+    ours = tuple(_by_order(planned, row, column, inference, average).values())
+    return Cell(ours, number and number.mean, number and number.std, _is_complete(planned, row, column))
 
 
 def _paper(benchmark: Benchmark, row: Row, inference: str, column: str) -> Number | None:
@@ -103,12 +118,6 @@ def _by_order(
     return {order: value for order, value in values.items() if value is not None}
 
 
-def _values(
-    planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
-) -> tuple[float, ...]:
-    return tuple(_by_order(planned, row, column, inference, measure).values())
-
-
 def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
     """Accuracy on the oldest and the newest classes, and what POD on the maps changes on top of POD-flat."""
     column = benchmark.columns[0]
@@ -118,7 +127,11 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
         row.label: [_by_order(planned, row, column, inference, measure) for _, measure, inference in kinds]
         for row in benchmark.rows
     }
-    absolute = [(label, [Cell(tuple(ours.values())) for ours in cells]) for label, cells in values.items()]
+    complete = {row.label: _is_complete(planned, row, column) for row in benchmark.rows}
+    absolute = [
+        (label, [Cell(tuple(ours.values()), competes=complete[label]) for ours in cells])
+        for label, cells in values.items()
+    ]
     flat = values.get("POD-flat", [{}] * len(kinds))
     changes = []
     for label, cells in values.items():
@@ -128,7 +141,9 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
                 for ours, before in zip(cells, flat, strict=True)
             ]
             numbers = [BALANCE_IN_THE_PAPER[label, name] for name, _, _ in kinds]
-            changes.append((label, [Cell(ours, paper) for ours, paper in zip(differences, numbers, strict=True)]))
+            competes = complete[label] and complete.get("POD-flat", False)
+            pairs = zip(differences, numbers, strict=True)
+            changes.append((label, [Cell(ours, paper, competes=competes) for ours, paper in pairs]))
     change = f"{benchmark.title}: points gained on POD-flat alone"
     return [
         _grid(benchmark, scale, planned, benchmark.title, titles, absolute),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
+
+from podnet.processes import cores
 
 LEARN_EXAMPLES = """\
 examples:
@@ -98,4 +99,4 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 def decoding_workers(given: int | None) -> int:
     """As many processes as the user wants; else one a core, at most 4."""
-    return min(4, os.cpu_count() or 1) if given is None else given
+    return min(4, cores()) if given is None else given

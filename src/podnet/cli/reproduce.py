@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from podnet.cli.engine_options import device, require_fitting, sbatch_options
 from podnet.data import SOURCES, Dataset
 from podnet.display import bar
 from podnet.errors import ConfigError, nearest
+from podnet.processes import cores
 from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
@@ -62,7 +62,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
 
 def _default_jobs(device: str) -> int:
     """Runs with a core each learn more, taken together, than one run with all of them (docs/performance.md)."""
-    return min(MOST_JOBS, os.cpu_count() or 1) if choose_device(device) == "cpu" else 1
+    return min(MOST_JOBS, cores()) if choose_device(device) == "cpu" else 1
 
 
 def _list(console: Console) -> int:
@@ -98,9 +98,9 @@ def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list
     """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
     setting = SETTINGS[known.scale][benchmark.dataset]
     source = SOURCES[setting.dataset]
-    cores = max(1, (os.cpu_count() or 1) // known.jobs) if known.engine == "local" else 1
-    common: dict[str, Any] = {"threads": known.threads or cores, "device": device(known)}
-    photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, cores)}
+    share = max(1, cores() // known.jobs) if known.engine == "local" else 1
+    common: dict[str, Any] = {"threads": known.threads or share, "device": device(known)}
+    photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, share)}
     common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:
         path = known.imagenet_path if source.family == "imagenet" and known.imagenet_path else known.data_path
@@ -130,17 +130,18 @@ def _words(given: str | None) -> list[str]:
 
 def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
     """The runs, what tells them apart, and how long they would take; first tasks that several share come first."""
-    firsts = {run.first_task.record.folder: run.first_task for run in runs if not run.record.exists()}
+    firsts = {run.first_task.record.folder: run.first_task for run in runs if known.resume and not run.record.exists()}
     shared = set.intersection(*(set(run.options.items()) for run in runs))
     hidden = {"order", "seed", "device", "threads", "data_path", "method", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        left = 0.0 if known.resume and run.finished() else seconds(run, beyond_first=run.tasks > 1)
+        first = min(1, run.tasks - 1)  # which has a line of its own
+        left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
         own = {} if run.tasks == 1 else {key: value for key, value in run.options.items() if key not in hidden}
         words = ", ".join(f"{key} {value}" for key, value in own.items())
-        table.add_row(run.label, words, str(run.tasks), str(len(run.record.results())), _duration(left))
+        table.add_row(run.label, words, str(run.tasks), str(run.tasks_done()), _duration(left))
     console.print(table)
     everywhere = ", ".join(
         f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value
@@ -166,7 +167,7 @@ def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: b
         tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, engine, resume):
             if console.is_terminal and (outcome is not None or time.monotonic() - looked > LOOK):
-                progress.update(tasks, completed=sum(len(run.record.results()) for run in runs))
+                progress.update(tasks, completed=sum(run.tasks_done() for run in runs))
                 looked = time.monotonic()
             if outcome is None:
                 continue

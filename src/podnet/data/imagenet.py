@@ -20,7 +20,7 @@ from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
-from podnet.errors import DataError, PodnetError, nearest
+from podnet.errors import DataError, PodnetError, nearest, printable
 from podnet.files import write_atomically
 
 ENDINGS = (b".jpeg", b".jpg", b".png")  # in any case
@@ -144,7 +144,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         if not line.strip():
             continue
         name, *rest = line.strip().rsplit(maxsplit=1)
-        word = os.fsdecode(b"".join(rest))
+        word = printable(os.fsdecode(b"".join(rest)))
         if not word or rest[0].lower().endswith(ENDINGS):
             raise DataError(f"{file}, line {count}: {os.fsdecode(line)!r} has no class; write 'path class'.")
         if known and word not in number_of and word.isdecimal():
@@ -195,7 +195,7 @@ def _scan(folder: Path, stamps: Mapping[str, int], places: Sequence[Path]) -> Sp
 
 
 def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -> Split:
-    return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(stamps))
+    return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(map(printable, stamps)))
 
 
 def _is_class(entry: os.DirEntry[str]) -> bool:

@@ -60,19 +60,30 @@ def compare_command(folders: Sequence[str]) -> int:
 
 
 def find_runs(folders: Sequence[str], console: Console) -> list[Run]:
-    """The runs in these folders, or below them; those below without a finished task are left out with a note."""
+    """The runs in these folders, or below them; those below that have nothing to show are left out with a note."""
     found: dict[Path, Run] = {}
     for folder in folders:
         runs = _runs_of(Path(folder))
-        started = [run for run in runs if run.results()]
+        faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
+        started = [run for run in runs if run.folder not in faults and run.results()]
         if not started:
             raise PodnetError(f"no task is finished in {folder}, so there is nothing to show yet.")
-        for run in runs:
-            if run not in started:
-                note = f"note: {run.folder} has no finished task and is left out."
-                console.print(note, markup=False, highlight=False, soft_wrap=True)
-        found |= {run.folder.resolve(): run for run in started}
+        for path, fault in faults.items():
+            console.print(f"note: {path} {fault} and is left out.", markup=False, highlight=False, soft_wrap=True)
+        longer = [run for run in started if run.results()[-1].get("tasks") != 1]
+        if longer and len(longer) < len(started):
+            console.print(f"note: {len(started) - len(longer)} runs of a first task alone are left out of {folder}.")
+        found |= {run.folder.resolve(): run for run in longer or started}
     return list(found.values())
+
+
+def _fault(run: Run) -> str:
+    """Why a run cannot be shown, if it cannot."""
+    try:
+        run.config()
+        return "" if run.results() else "has no finished task"
+    except PodnetError as error:
+        return f"cannot be read ({str(error).rstrip('.')})"
 
 
 def _runs_of(folder: Path) -> list[Run]:

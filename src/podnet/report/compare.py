@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ from podnet.runs import CHANGEABLE, Run, method_name
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
 # What rivals must share to be compared; their own hyper-parameters differ by nature.
 PROTOCOL = (
-    *("dataset", "subset", "image_size", "classes", "images_per_class", "base", "increment"),
+    *("dataset", "data_path", "subset", "image_size", "classes", "images_per_class", "base", "increment"),
     *("memory_per_class", "memory_total", "validation", "mirror"),
 )
+OWN_DATA = ("npz", "imagenet")  # datasets that are whatever the user has there; others are the same everywhere
 MEASURES = {
     "average incremental accuracy": "average_incremental_accuracy",
     "last accuracy": "accuracy",
@@ -41,14 +42,16 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
     Repetitions (another order or seed) have the same label, unless they are to be told apart.
     """
     configs = [run.config() for run in runs]
-    ignored = ("method", *CHANGEABLE, *(() if repetitions_apart else REPEATED))
+    configs = [c | {"data_path": c.get("data_path") if c.get("dataset") in OWN_DATA else None} for c in configs]
+    ignored = {"method", *CHANGEABLE, *(() if repetitions_apart else REPEATED)} - {"data_path"}
     return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
 
 
-def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> str:
+def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Container[str]) -> str:
     method = method_name(config)
     same_method = [other for other in configs if method_name(other) == method]
-    parts = [str(method)]
+    own_file = any(other["method"] != config["method"] for other in same_method)  # classes of one name in several
+    parts = [str(config["method"]) if own_file else method]
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method
         if option not in ignored and any(other.get(option, value) != value for other in rivals):
@@ -73,30 +76,21 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
     """A row a group and inference, over the tasks that all runs of the group have."""
-    rows, unfinished = [], []
+    rows = []
     for label, runs in groups.items():
         series = [run.results() for run in runs]
         tasks = common_tasks(series)
         last = tasks[-1] if tasks else ()
         for inference in shown_inferences(series[0]):
-            name = f"{label} ({inference.upper()})"
-            unfinished += [name] if progress(series[0]) else []
             values = [[line[measure][inference] for line in last] for measure in MEASURES.values()]
-            rows.append((name, tuple(Cell(tuple(v for v in ours if v is not None)) for ours in values)))
+            cells = [Cell(tuple(v for v in ours if v is not None), competes=not progress(series[0])) for ours in values]
+            rows.append((f"{label} ({inference.upper()})", tuple(cells)))
     notes = []
     if any(len(runs) > 1 for runs in groups.values()):
         notes.append("Mean ± sample standard deviation over runs that differ only by class order and seed.")
-    if unfinished:
+    if any(not cell.competes for _, cells in rows for cell in cells):
         notes.append("Rows marked 'n of m tasks' are of the tasks so far and do not compete for the best.")
-    return Grid(
-        title,
-        "method",
-        tuple(MEASURES),
-        tuple(rows),
-        notes=tuple(notes),
-        lowest=("forgetting",),
-        unranked=tuple(unfinished),
-    )
+    return Grid(title, "method", tuple(MEASURES), tuple(rows), notes=tuple(notes), lowest=("forgetting",))
 
 
 def comparison_panel(groups: Mapping[str, Sequence[Run]], title: str) -> Panel:

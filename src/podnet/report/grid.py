@@ -46,6 +46,7 @@ class Cell:
     ours: tuple[float, ...] = ()  # one value per class order (or seed); empty: not run
     paper: float | None = None
     paper_std: float | None = None
+    competes: bool = True  # for the best of its column; what is not complete does not
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,6 @@ class Grid:
     paper: str = "paper"
     notes: tuple[str, ...] = ()  # printed below the table in every format
     lowest: tuple[str, ...] = ()  # columns where the lowest is the best
-    unranked: tuple[str, ...] = ()  # labels of rows that do not compete: an upper bound, an unfinished run
 
     def __post_init__(self) -> None:
         for label, cells in self.rows:
@@ -203,16 +203,16 @@ def _numbers(grid: Grid) -> list[tuple[str, list[_Number]]]:
             if with_paper:
                 std = "" if cell.paper_std is None else f" ± {cell.paper_std:.2f}"
                 numbers.append(_Number(number(cell.paper) + std))
-            ranked = bool(cell.ours) and label not in grid.unranked
-            numbers.append(_Number(spread(cell.ours), ranked and number(mean(cell.ours)) == top))
+            best_of_all = bool(cell.ours) and cell.competes and number(mean(cell.ours)) == top
+            numbers.append(_Number(spread(cell.ours), best_of_all))
         rows.append((label, numbers))
     return rows
 
 
 def _best(grid: Grid, position: int) -> str | None:
     """The best mean of a column as it is shown; None where there is nothing to choose from."""
-    ranked = [cells[position].ours for label, cells in grid.rows if label not in grid.unranked]
-    means = [mean(values) for values in ranked if values]
+    competing = [cells[position] for _, cells in grid.rows if cells[position].competes]
+    means = [mean(cell.ours) for cell in competing if cell.ours]
     if len(means) < 2:
         return None
     return number(min(means) if grid.columns[position] in grid.lowest else max(means))

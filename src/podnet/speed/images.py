@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from PIL import Image
 
 from podnet.data.photos import Photos
+from podnet.processes import cores
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, noise
@@ -37,13 +37,13 @@ def augmentation(quick: bool) -> dict[str, Figure]:
 
 def decoding(quick: bool) -> dict[str, Figure]:
     """Random crops of real photos: of ImageNet's usual size in one process and in more, and of a telephone's."""
-    cores = os.cpu_count() or 1
+    count = cores()
     rounds = 2 if quick else 9
     with tempfile.TemporaryDirectory() as folder:
         photos = _photos(Path(folder), (500, 375), 64 if quick else 256)
         large = _photos(Path(folder), (2000, 1500), 8 if quick else 32)
         taken = in_turns(
-            {"ours": _ours(photos), "pillow": _pillow(photos), "one": _ours(photos, 1), "all": _ours(photos, cores)},
+            {"ours": _ours(photos), "pillow": _pillow(photos), "one": _ours(photos, 1), "all": _ours(photos, count)},
             rounds,
         )
         taken |= in_turns({"ours large": _ours(large), "pillow large": _pillow(large)}, rounds)
@@ -51,7 +51,7 @@ def decoding(quick: bool) -> dict[str, Figure]:
     return {
         "decoding_vs_pillow": ratio(taken["pillow"], taken["ours"], "random crops of 500 x 375 photos, one process"),
         "decoding_large_vs_pillow": ratio(taken["pillow large"], taken["ours large"], "the same of 2000 x 1500"),
-        "decoding_all_cores_vs_one": ratio(taken["one"], taken["all"], f"{cores} decoding processes against one"),
+        "decoding_all_cores_vs_one": ratio(taken["one"], taken["all"], f"{count} decoding processes against one"),
         "decoding_photos_per_second": figure(rate, "photos/s", "500 x 375, in one process"),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from podnet.methods import PODNet
 from podnet.methods.base import constant
 from podnet.network import Network, channels_last, compile_backbone, frozen_copy
-from podnet.processes import keep_freed_memory
+from podnet.processes import cores, keep_freed_memory
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, before_a_step, noise
@@ -112,16 +111,16 @@ def iteration(quick: bool) -> dict[str, Figure]:
 
 def runs_at_once(quick: bool) -> dict[str, Figure]:
     """Training in as many processes as there are cores, a thread each, against one process with a thread a core."""
-    cores = os.cpu_count() or 1
-    if cores == 1:
+    count = cores()
+    if count == 1:
         return {}
-    with _pool(cores, keeps=True) as many, _pool(1, keeps=True) as one:
+    with _pool(count, keeps=True) as many, _pool(1, keeps=True) as one:
         works: dict[str, Work] = {
-            "many": lambda: list(many.map(_train, ["ours"] * cores, [1] * cores, [4] * cores)),
-            "one": lambda: one.submit(_train, "ours", cores, 4 * cores).result(),
+            "many": lambda: list(many.map(_train, ["ours"] * count, [1] * count, [4] * count)),
+            "one": lambda: one.submit(_train, "ours", count, 4 * count).result(),
         }
         taken = in_turns(works, 2 if quick else 6)
-    what = f"{cores} runs at once on a thread each, against one after the other on {cores} threads"
+    what = f"{count} runs at once on a thread each, against one after the other on {count} threads"
     return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
 
 

@@ -19,7 +19,7 @@ from podnet.building import choose_device
 from podnet.errors import PodnetError
 from podnet.model.measure import partly_forgotten
 from podnet.model.teach import Learned, Record, prepare, teach
-from podnet.processes import end_with, keep_freed_memory
+from podnet.processes import cores, end_with, keep_freed_memory
 from podnet.training import Epoch, Iteration
 
 NEWS_SECONDS = 0.1  # between two pieces of news at least
@@ -43,7 +43,7 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
     path, device = Path(request["model"]), choose_device("auto")
     given = {"epochs": request["epochs"]} if request["epochs"] else {}
     lesson = prepare(path, Path(request["photos"]), given, include_known=True, device=device)
-    workers = min(8, os.cpu_count() or 1) if len(lesson.todo.training) > 100 else 0
+    workers = min(8, cores()) if len(lesson.todo.training) > 100 else 0
     told = 0.0
     for record in teach(path, lesson, device, workers, undoable=True):
         if isinstance(record, Learned):
