@@ -203,15 +203,16 @@ def margin_ranking(similarities, targets, old, negatives, margin):
     return mean(terms)
 
 
-def local_similarity(embedding, proxies, similarity):
-    """Equation 8. embedding (B, D), proxies (classes, K, D) -> (B, classes)."""
+def local_similarity(embedding, proxies, similarity, factor=1.0):
+    """Equation 8. embedding (B, D), proxies (classes, K, D) -> (B, classes). Distances are of vectors `factor` long."""
     result = []
     for h in embedding:
         row = []
         for own in proxies:
             cosines = [cosine(theta, h) for theta in own]
             if similarity == "distance":
-                cosines = [-squared_distance(unit(theta), unit(h)) for theta in own]
+                long = [[factor * x for x in unit(vector)] for vector in (h, *own)]
+                cosines = [-squared_distance(theta, long[0]) for theta in long[1:]]
             row.append(total(s * c for s, c in zip(softmax(cosines), cosines, strict=True)))
         result.append(row)
     return result

@@ -71,6 +71,14 @@ def test_local_similarity_equals_its_equation(proxies, similarity):
     )
 
 
+def test_a_sharpness_of_nine_is_vectors_three_times_as_long_as_the_released_code_has_them_for_nme():
+    assert_outputs_match(
+        LocalSimilarityClassifier(DIM, 3, similarity="distance", sharpness=9.0),
+        lambda h, theta: reference.local_similarity(h, theta, "distance", factor=3.0),
+        weights(3, DIM),
+    )
+
+
 def test_the_cosine_classifier_gives_the_cosine():
     assert_outputs_match(
         CosineClassifier(DIM),

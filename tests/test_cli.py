@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from podnet.cli import main
+from podnet.config import resolve
 from podnet.runs import Run
 
 QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--finetune-epochs", "1", "--threads", "1"]
@@ -154,6 +155,15 @@ def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
 def test_icarl_averages_its_loss_over_all_classes_of_the_run(arguments, total, capsys):
     _, printed, _ = podnet(capsys, "run", "--method", "icarl", *arguments, "--print-config")
     assert yaml.safe_load(printed)["total_classes"] == total
+
+
+def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
+    images = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 3
+    np.savez(tmp_path / "mine.npz", x_train=images[0], y_train=images[1], x_test=images[0], y_test=images[1])
+    experiment = resolve({"method": "icarl", "dataset": "npz", "data_path": str(tmp_path / "mine.npz")})
+    assert experiment.learner(experiment.load_dataset()).method.total_classes == 3
+    first = resolve({"method": "icarl", "dataset": "npz", "classes": 3, "base": 2}).first_task()
+    assert (first.classes, first.method.total_classes) == (2, 3)
 
 
 @pytest.mark.parametrize(

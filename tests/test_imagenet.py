@@ -57,6 +57,10 @@ def shades(images: Any) -> list[int]:
     return [int(pixels[0, 0, 4, 4]) for _, pixels in images.batches(torch.arange(len(images)).split(1))]
 
 
+def shades_that_can_be_read(images: Any) -> list[int]:
+    return [int(pixels[0, 0, 4, 4]) for part, pixels in images.batches(torch.arange(len(images)).split(1)) if len(part)]
+
+
 def check(dataset: Dataset, labels: Sequence[int] = (0, 1, 2)) -> None:
     """All that `make_tree` wrote of the classes with these labels."""
     assert dataset.class_names == tuple(SYNSETS[label] for label in labels)
@@ -102,6 +106,20 @@ def test_any_ending_of_photos_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "train" / ".hidden").mkdir()
     (tmp_path / "val" / "readme.txt").write_text("not a class")
     check(load_imagenet(tmp_path))
+
+
+def test_names_that_are_no_unicode_can_be_shown(tmp_path: Path) -> None:
+    make_tree(tmp_path)
+    for split in ("train", "val"):
+        folder = os.fsencode(tmp_path / split)
+        os.rename(folder + b"/" + SYNSETS[0].encode(), folder + b"/caf\xe9")
+    dataset = load_imagenet(tmp_path)
+    assert dataset.class_names[0] == "caf\\xe9"
+    assert len(shades(dataset.train_images)) == 9
+    (tmp_path / "train" / os.fsdecode(b"caf\xe9") / os.fsdecode(b"\xff.JPEG")).write_bytes(b"no photo")
+    images = load_imagenet(tmp_path, unreadable="skip").train_images
+    assert len(shades_that_can_be_read(images)) == 9
+    assert all(name.isprintable() for name in images.unreadable_names())
 
 
 def write_list(root: Path, split: str, name: str, classes: Sequence[str | int], below: str = "") -> None:

@@ -12,7 +12,7 @@ from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import METHODS, PODNet, configured
 from podnet.tasks import class_incremental, class_order
-from podnet.training import Epoch
+from podnet.training import Epoch, make_optimizer
 
 FIVE_EACH = ExemplarMemory(5)
 QUICK = {"podnet": {"finetune_epochs": 1}, "ucir": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}}
@@ -210,6 +210,20 @@ def test_distillation_keeps_the_embedding_closer_to_the_old_one():
         after = torch.nn.functional.normalize(learner.features(task_0.test_images))
         drift[strength] = float((before - after).norm(dim=1).mean())
     assert drift[3.0] < drift[0.0]
+
+
+def test_an_update_that_float16_skips_leaves_no_trace():
+    weight = torch.nn.Parameter(torch.zeros(64, 16, 3, 3))
+    phase = replace(PODNet().phases(0, 2)[0], parameters=lambda _: [weight], rate=lambda epoch: 0.1)
+    optimizer = make_optimizer(torch.nn.Module(), phase, momentum=0.9, weight_decay=0.0)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (float("inf"), 1.0, 1.0):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    # By hand: the first is skipped, then -0.1 * 1 and -0.1 * (0.9 + 1).
+    torch.testing.assert_close(weight.detach(), torch.full_like(weight, -0.29))
 
 
 def test_tasks_out_of_order_are_refused(digits):

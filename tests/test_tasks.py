@@ -14,7 +14,7 @@ import torch
 import podnet
 from podnet.data.arrays import from_arrays
 from podnet.data.digits import load_digits
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, DataError
 from podnet.tasks import class_incremental, class_order
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
@@ -41,6 +41,20 @@ def cifar_like():
     labels = np.arange(100)
     pair = (np.zeros((100, 1, 1), np.uint8), labels)
     return from_arrays(pair, pair, name="cifar100")
+
+
+def test_mean_and_deviation_are_those_of_the_pixels():
+    pixels = np.random.default_rng(0).integers(0, 200, (7, 5, 4, 3), dtype=np.uint8)
+    transform = from_arrays((pixels, np.arange(7)), (pixels, np.arange(7))).transform
+    by_channel = pixels.reshape(-1, 3) / 255
+    np.testing.assert_allclose(transform.mean, by_channel.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(transform.std, by_channel.std(0, ddof=1), rtol=1e-12)
+
+
+def test_labels_that_are_no_numbers_of_classes_are_refused():
+    pair = (np.zeros((3, 2, 2), np.uint8), np.array([0, 1, 20_261_116]))
+    with pytest.raises(DataError, match="a label is 20261116, but there are 3 training images"):
+        from_arrays(pair, pair)
 
 
 def numbers(images):

@@ -76,17 +76,25 @@ class LocalSimilarityClassifier(GrowingClassifier):
     """LSC, equation 8: several proxies a class, averaged with weights that favour the most similar one.
 
     ŷ_c = Σ_k s_ck ⟨θ_ck, h⟩ with s_ck = softmax_k ⟨θ_ck, h⟩ and ⟨,⟩ the cosine. `similarity="distance"` is the released
-    code's: minus the squared distance of the unit vectors, 2 cos - 2. The scale η is learned unless told otherwise.
+    code's: minus the squared distance of the unit vectors, 2 cos - 2. The scale η is learned unless told otherwise; a
+    `sharpness` multiplies similarities before the softmax, as the released code does it for its NME numbers.
     """
 
     def __init__(
-        self, dim: int, proxies: int = 10, scale: float = 1.0, learn_scale: bool = True, similarity: str = "cosine"
+        self,
+        dim: int,
+        proxies: int = 10,
+        scale: float = 1.0,
+        learn_scale: bool = True,
+        similarity: str = "cosine",
+        sharpness: float = 1.0,
     ) -> None:
         super().__init__(dim, (proxies, dim))
         if similarity not in ("cosine", "distance"):
             raise ValueError(f"similarity is {similarity!r}; it must be cosine or distance.")
         self.proxies = proxies
         self.similarity = similarity
+        self.sharpness = sharpness
         if learn_scale:
             del self.scale
             self.scale = nn.Parameter(torch.tensor(scale))
@@ -114,6 +122,8 @@ class LocalSimilarityClassifier(GrowingClassifier):
         cosines = unit @ proxies.t()
         if self.similarity == "distance":
             cosines = 2 * cosines - 2
+        if self.sharpness != 1:
+            cosines = self.sharpness * cosines
         if self.proxies == 1:
             return cosines
         cosines = cosines.view(-1, cosines.shape[1] // self.proxies, self.proxies)

@@ -85,8 +85,9 @@ class Experiment:
 
     def first_task(self) -> Experiment:
         """The experiment that ends after the first task: the same one for all that differ only later."""
-        defaults: dict[str, Any] = {f.name: f.default for f in fields(self.method) if f.name in self.method.later}
-        return replace(self, method=replace(self.method, **defaults), classes=self.base, increment=1)
+        method = self.method if self.classes is None else self.method.of_run(self.classes)
+        defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in method.later}
+        return replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
 
     def load_dataset(self, team: Team = ALONE) -> Dataset:
         given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
@@ -113,7 +114,8 @@ class Experiment:
         device = team.device(choose_device(self.device))
         compute = Compute(device, self.compile, self.precision, team, self.sync_batchnorm)
         shelf = Shelf(folder, int(self.exemplar_megabytes * 1e6)) if folder else None
-        return Learner(self.method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
+        method = self.method.of_run(len(class_order(self.order, dataset, self.seed, self.classes)))
+        return Learner(method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
@@ -203,7 +205,9 @@ def run(
                     yield from _begin_as(record, first_task, len(tasks))
                 first, _ = restore(record, learner)
             if team.size > 1:
-                team.from_main(lambda: (first, learner.state()))
+                tensors, meta = learner.state()
+                on_cpu = {name: value.cpu() for name, value in tensors.items()}  # theirs is not the main one's GPU
+                team.from_main(lambda: (first, (on_cpu, meta)))
             yield from _run(experiment, record, learner, tasks, first)
         if text := _left_out(dataset, team):
             yield Notice(text)

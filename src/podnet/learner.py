@@ -218,9 +218,9 @@ class Learner:
                 kept, targets = self.memory.images, self.memory.targets
                 assert kept is not None
                 assert targets is not None
-                features, targets = self._features(kept, targets)
+                features, labels = self._features(kept, targets)
                 mirrored = self._features(kept, targets, mirror=True)[0] if self.transform.flip else None
-                self.means = class_means(features, targets, mirrored)
+                self.means = class_means(features, labels, mirrored)
         self.previous = None
         self.progress = None
 

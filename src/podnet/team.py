@@ -116,11 +116,11 @@ class Team:
     @torch.no_grad()
     def average_statistics(self, network: nn.Module) -> None:
         """Make the running statistics of BatchNorm the mean of those that the processes saw."""
-        if self.size > 1:
-            for buffer in network.buffers():
-                if buffer.is_floating_point():
-                    dist.all_reduce(buffer)
-                    buffer /= self.size
+        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        if self.size > 1 and buffers:
+            means = self.summed(torch.cat([buffer.flatten() for buffer in buffers])) / self.size
+            for buffer, mean in zip(buffers, means.split([buffer.numel() for buffer in buffers]), strict=True):
+                buffer.copy_(mean.view_as(buffer))
 
     def wrapped(self, network: nn.Module) -> nn.Module:
         """The network whose backward averages gradients over the team; the parameters that train must be chosen."""

@@ -47,15 +47,15 @@ def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay
     network.requires_grad_(False)
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
     decay = weight_decay if phase.weight_decay is None else phase.weight_decay
-    return torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
+    optimizer = torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
+    # Before the first update: one that is skipped, its float16 gradients too large, would leave them undefined.
+    set_momenta(optimizer, [torch.zeros(()) for _ in parameters])
+    return optimizer
 
 
-def momenta(optimizer: torch.optim.SGD) -> list[Tensor] | None:
-    """The state of the optimiser, a tensor for each parameter; None before its first update."""
-    parameters = optimizer.param_groups[0]["params"]
-    if not optimizer.state:
-        return None
-    return [optimizer.state[p].get("momentum_buffer", torch.zeros_like(p)) for p in parameters]
+def momenta(optimizer: torch.optim.SGD) -> list[Tensor]:
+    """The state of the optimiser, a tensor for each parameter."""
+    return [optimizer.state[parameter]["momentum_buffer"] for parameter in optimizer.param_groups[0]["params"]]
 
 
 def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:

@@ -57,9 +57,14 @@ def from_arrays(
     if len(targets) != len(images):
         raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; each needs one.")
     if class_names is None:
+        if int(targets.max()) >= len(targets):
+            raise DataError(
+                f"{name}: a label is {int(targets.max())}, but there are {len(targets)} training images; number the "
+                "classes from 0 on, each with images, or give class_names."
+            )
         class_names = [str(label) for label in range(int(targets.max()) + 1)]
     channels = images.shape[1]
-    pixels = images.transpose(0, 1).flatten(1).double() / 255
+    statistics = [_mean_and_std(images[:, channel]) for channel in range(channels)]
     return Dataset(
         name=name,
         train_images=images,
@@ -69,11 +74,21 @@ def from_arrays(
         class_names=tuple(class_names),
         shape=(channels, images.shape[2], images.shape[3]),
         transform=Transform(
-            mean=tuple(pixels.mean(1).tolist()),
-            std=tuple(pixels.std(1).clamp(min=1e-3).tolist()),
+            mean=tuple(mean for mean, _ in statistics),
+            std=tuple(max(std, 1e-3) for _, std in statistics),
             pad=max(1, images.shape[2] // 8),
         ),
     )
+
+
+def _mean_and_std(pixels: Tensor) -> tuple[float, float]:
+    """Of uint8 values as numbers in [0, 1], from how often each occurs: no copy of them as floats is made."""
+    counts = torch.bincount(pixels.flatten(), minlength=256).double()
+    values = torch.arange(256, dtype=torch.float64) / 255
+    total = counts.sum()
+    mean = (counts * values).sum() / total
+    variance = (counts * (values - mean).square()).sum() / (total - 1).clamp(min=1)
+    return float(mean), float(variance.sqrt())
 
 
 def _as_labels(labels: ArrayLike, name: str) -> Tensor:

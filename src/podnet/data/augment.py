@@ -55,9 +55,16 @@ class Transform:
 
     def normalise(self, images: Tensor) -> Tensor:
         """(B, C, H, W) pixels 0 to 255 -> normalised float32, in the channels-last layout."""
-        mean, std = (torch.tensor(v, device=images.device).view(1, -1, 1, 1) for v in (self.mean, self.std))
         pixels = images.to(torch.float32, memory_format=torch.channels_last)
-        return (pixels - 255 * mean) / (255 * std)
+        # As large as an image: three numbers that repeat, one a channel, would be far slower to subtract.
+        mean, std = (
+            (255 * torch.tensor(of_channels, device=images.device))
+            .view(1, -1, 1, 1)
+            .expand(1, *images.shape[1:])
+            .contiguous(memory_format=torch.channels_last)
+            for of_channels in (self.mean, self.std)
+        )
+        return (pixels - mean).div_(std)
 
     def augment(self, images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
         """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone.
@@ -89,8 +96,8 @@ class Transform:
             return images
         draw = draws.uniform() * 2 - 1  # in [-1, 1)
         if self.intensity == "shift":
-            return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp(0, 255)
-        return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp(0, 255)
+            return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp_(0, 255)
+        return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp_(0, 255)
 
 
 def batches(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:

@@ -149,6 +149,9 @@ def _jpeg_pixels(image: Image.Image, file: BinaryIO) -> Image.Image | None:
 
 
 def _orientation(image: Image.Image) -> int:
+    """How it has yet to be turned; Pillow turns a TIFF itself."""
+    if image.format == "TIFF":
+        return 1
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # a damaged note about the photo is no reason to do without it
@@ -157,12 +160,22 @@ def _orientation(image: Image.Image) -> int:
 
 def _without_alpha(image: Image.Image) -> Image.Image:
     """RGB or greyscale with 8 bits; what is transparent shows white."""
-    if image.mode.startswith("I"):  # 16 bits
+    if image.mode.startswith("I;16"):
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        return Image.fromarray(_eight_bits(np.nan_to_num(np.asarray(image, np.float64))))
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image if image.mode in ("RGB", "L") else image.convert("RGB")
+
+
+def _eight_bits(values: np.ndarray) -> np.ndarray:
+    """Whole or real numbers of 32 bits, taken to be from 0 to 1, to 255 or to 65535, or else to the highest of them."""
+    highest = values.max()
+    top = next((top for top in (1, 255, 65535) if highest <= top), highest)
+    scaled: np.ndarray = np.round(values.clip(0, top) * (255 / top)).astype(np.uint8)
+    return scaled
 
 
 def reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from podnet.data.decode import LEAST_AREA, decode, reason, shrink
 from podnet.data.sources import Pack, Selection, Shelf, Sources, from_state, selection, state_of
-from podnet.errors import DataError
+from podnet.errors import DataError, printable
 from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
@@ -114,7 +114,7 @@ class Photos:
 
     def _leave_out(self, index: int, why: str) -> None:
         source = self.sources[index]
-        name = str(source) if isinstance(source, Path) else f"exemplar {index} in memory"
+        name = printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
         if self.unreadable == "error":
             raise DataError(
                 f"{name} cannot be read ({why}); mend or remove it, or use --unreadable skip to do without such files."

@@ -150,7 +150,7 @@ class Method:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters that have no say in the first task
     positive: ClassVar[frozenset[str]] = frozenset(
-        {"epochs", "batch_size", "lr", "proxies", "eta", "temperature", "negatives", "total_classes"}
+        {"epochs", "batch_size", "lr", "proxies", "eta", "sharpness", "temperature", "negatives", "total_classes"}
     )
 
     def __post_init__(self) -> None:
@@ -163,6 +163,10 @@ class Method:
     @property
     def form(self) -> Fidelity:
         return "paper"
+
+    def of_run(self, classes: int) -> Method:
+        """The method in a run of so many classes in all, where it wants to know."""
+        return self
 
     def reserved(self, quota: int) -> int:
         """How many of a class's `quota` exemplars the main phase must never see; they come first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ class ICaRL(Method):
     lr: float = 2.0
     milestones: tuple[float, ...] = (0.7, 0.9)  # a fifth of the rate after these shares of the epochs
     weight_decay: float = 1e-5
-    total_classes: int = 100  # of the run: the paper's loss, and so its lr, is a mean over outputs for all of them
+    total_classes: int | None = None  # the paper's loss, and so its lr, is a mean over outputs for all of the run's
 
     name = "icarl"
     summary = "Binary cross-entropy with distilled old outputs, nearest mean of exemplars (Rebuffi et al., 2017)"
@@ -28,10 +28,13 @@ class ICaRL(Method):
         "digits": DIGITS,
     }
 
+    def of_run(self, classes: int) -> ICaRL:
+        return replace(self, total_classes=self.total_classes or classes)
+
     def phases(self, old: int, new: int) -> list[Phase]:
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             bce = icarl(student.logits, targets, None if teacher is None else teacher.logits)
-            return {"bce": bce * (old + new) / self.total_classes}
+            return {"bce": bce * (old + new) / (self.total_classes or old + new)}
 
         rate = stepwise(self.lr, self.epochs, self.milestones, 0.2)
         return [Phase("train", loss, self.epochs, rate, distils=old > 0)]

@@ -40,6 +40,7 @@ class PODNet(Method):
     margin: float = 0.6
     eta: float = 1.0  # the first scale of the similarities
     learn_eta: bool = True
+    sharpness: float = 1.0  # of the weights of a class's proxies: multiplies similarities before their softmax
     imprint_first: bool = False  # the first classes, too: for a pretrained backbone, which the paper does not have
     finetune_epochs: int = 20
     finetune_lr: float = 0.05
@@ -73,7 +74,7 @@ class PODNet(Method):
 
     def classifier(self, dim: int) -> LocalSimilarityClassifier:
         similarity = "cosine" if self.fidelity == "paper" else "distance"
-        return LocalSimilarityClassifier(dim, self.proxies, self.eta, self.learn_eta, similarity)
+        return LocalSimilarityClassifier(dim, self.proxies, self.eta, self.learn_eta, similarity, self.sharpness)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         imprint_new_classes(network, new, features, seed, first=self.imprint_first)

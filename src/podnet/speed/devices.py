@@ -15,11 +15,12 @@ from podnet.speed.measure import Figure, ratio, seconds
 from podnet.speed.training import BATCH, Epochs
 from podnet.team import joined
 
+UPDATES = 5  # of an epoch: what is done once an epoch or once a phase is done less often yet in a run
 THREADS = {"one": 1, "two threads": 2, "both": 1, "both, unsynchronised": 1}  # of a process, in each turn
 
 
 def devices(quick: bool) -> dict[str, Figure]:
-    """A training iteration with distillation, its 128 images on one process or in two halves."""
+    """Training iterations with distillation, their 128 images on one process or in two halves."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         port = asked.getsockname()[1]
@@ -44,7 +45,7 @@ def _measure(rank: int, port: int, rounds: int) -> dict[str, list[float]]:
     keep_freed_memory()
     taken: dict[str, list[float]] = {name: [] for name in THREADS}
     with joined("cpu") as team:
-        epochs = Epochs()
+        epochs = Epochs(batches=UPDATES)
         works = {
             "one": epochs.ours(),
             "two threads": epochs.ours(),

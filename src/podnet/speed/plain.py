@@ -17,6 +17,8 @@ from podnet.methods import PODNet
 from podnet.methods.base import Loss
 from podnet.network import Network, Outputs
 
+SHIFTS = [[min(max(value + shift, 0), 255) for value in range(256)] * 3 for shift in range(-63, 64)]  # for Pillow
+
 
 class PlainBlock(nn.Module):
     """Two convolutions beside iCaRL's shortcut."""
@@ -123,8 +125,7 @@ def augment(image: Image.Image, pad: int, draws: np.random.Generator) -> Tensor:
     image = ImageOps.expand(image, pad).crop((left, top, left + width, top + height))
     if draws.random() < 0.5:
         image = ImageOps.mirror(image)
-    shift = float(draws.integers(-63, 64))
-    image = image.point(lambda value: min(max(value + shift, 0), 255))
+    image = image.point(SHIFTS[draws.integers(len(SHIFTS))])
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
     return (pixels - 0.5) / 0.25
 

@@ -33,12 +33,12 @@ SIDE = 2048  # of the matrices whose product shows what the machine can do
 class Epochs:
     """One short epoch of PODNet's main phase: our loop over our network, or a plain one over a plain network."""
 
-    def __init__(self, old: int = OLD) -> None:
+    def __init__(self, old: int = OLD, batches: int = BATCHES) -> None:
         self.old = old
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
         self.phases = [replace(p, epochs=1, rate=constant(1e-4)) for p in self.method.phases(old, 1)]
-        self.images = noise(BATCHES * BATCH)
+        self.images = noise(batches * BATCH)
         self.targets = torch.arange(len(self.images)) % (old + 1)
 
     def student(self) -> Network:
