@@ -23,7 +23,18 @@ from podnet.report import compare
 from podnet.report.commands import compare_command, report_command
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
 from podnet.report.page import write_page
-from podnet.report.plots import COLOURS, FURTHER_COLOURS, Line, Panel, colour_of, draw_run, figure_of, save_figure
+from podnet.report.plots import (
+    COLOURS,
+    FURTHER_COLOURS,
+    Line,
+    Panel,
+    colour_of,
+    confusion,
+    draw_run,
+    figure_of,
+    save_figure,
+    write_figure,
+)
 from podnet.report.results import spread
 from podnet.runs import Run
 
@@ -343,6 +354,11 @@ def test_saved_figures_are_the_same_bytes_each_time_with_text_as_text(tmp_path):
     pdf = (tmp_path / "again.pdf").read_bytes()
     assert b"/FontFile2" in pdf  # a TrueType font, which journals ask for, and no Type 3
     assert b"/Type3" not in pdf
+
+
+def test_names_in_a_script_that_the_font_lacks_are_drawn_without_a_word(tmp_path):
+    write_figure(confusion({"cnn": np.eye(2)}, ["猫", "$dog$ 犬"], "t"), tmp_path / "confusion.png")
+    assert imread(tmp_path / "confusion.png").shape[2] == 4
 
 
 def test_labels_name_only_what_differs(tmp_path):

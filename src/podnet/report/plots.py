@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -234,6 +235,7 @@ def write_figure(figure: Figure, path: Path) -> None:
     ending = path.suffix[1:].lower()
     if ending not in UNDATED:
         raise ConfigError(f"a picture cannot be written to {path}; let its name end in .{', .'.join(UNDATED)}.")
-    with rc_context(LOOK):
+    with rc_context(LOOK), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a script that the font does not have: a box is shown
         figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])
     write_atomically(path, buffer.getvalue())
