@@ -60,6 +60,9 @@ def test_every_cell_of_every_table_is_filled(everything, name):
     table = table_of(everything, name)
     assert len(table) >= len(BENCHMARKS[name].rows) * len(BENCHMARKS[name].columns)
     for line in table:
+        if line["row"].endswith("*"):  # the paper's own loans; nothing was run for them
+            assert line["count"] == "0", line
+            continue
         assert line["count"] == "1", line
         assert 0 <= float(line["mean"]) <= 100
 
@@ -101,8 +104,8 @@ def numbers_of(value):
 @pytest.mark.parametrize(
     ("name", "table"),
     [
-        ("cifar100", PAPER["cifar100"]["rows"]),
-        ("imagenet100", PAPER["imagenet100"]["rows"]),
+        ("cifar100", [PAPER["cifar100"]["rows"], PAPER["cifar100"]["reported_by_hou_2019"]]),
+        ("imagenet100", [PAPER["imagenet100"]["rows"], PAPER["imagenet100"]["reported_by_hou_2019"]]),
         ("imagenet1000", PAPER["imagenet1000"]["rows"]),
         ("ablation-components", PAPER["ablation_components"]["rows"]),
         ("ablation-distillation", PAPER["ablation_distillation"]["with_pod_flat"]),
@@ -126,6 +129,8 @@ def test_some_numbers_stand_where_the_paper_has_them(everything):
 
     assert paper("cifar100", "UCIR (CNN)", "25 steps") == 57.57
     assert paper("cifar100", "iCaRL (NME)", "50 steps") == 44.2
+    assert paper("cifar100", "iCaRL (NME)*", "10 steps") == 52.57
+    assert paper("imagenet100", "UCIR (CNN)*", "5 steps") == 70.47
     assert paper("imagenet1000", "PODNet (CNN)", "5 steps") == 66.95
     assert paper("ablation-components", "Cosine + POD-spatial", "CNN") == 57.27
     assert paper("ablation-components", "LSC-CE + POD-flat + POD-spatial", "NME") == 59.86

@@ -30,6 +30,12 @@ def with_std(table: str) -> Numbers:
     return numbers
 
 
+def reported(table: str) -> Numbers:
+    """What the paper took over from Hou et al. (2019), its rows with an asterisk."""
+    rows = PAPER[table]["reported_by_hou_2019"].items()
+    return {(f"{row}*", f"{steps} steps"): Number(mean) for row, values in rows for steps, mean in values.items()}
+
+
 def plain(table: str, columns: Iterable[str]) -> Numbers:
     """A table of rows with a number for each column."""
     names = list(columns)

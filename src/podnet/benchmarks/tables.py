@@ -50,7 +50,11 @@ def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[
     for row in benchmark.rows:
         for inference in row.inferences:
             cells = [_cell(benchmark, planned, row, column.label, column, inference) for column in benchmark.columns]
-            rows.append((f"{row.label} ({inference.upper()})", cells))
+            label = f"{row.label} ({inference.upper()})"
+            taken_over = [_paper(benchmark, row, inference, column.label, "*") for column in benchmark.columns]
+            if any(taken_over):
+                rows.append((f"{label}*", [Cell(paper=number and number.mean) for number in taken_over]))
+            rows.append((label, cells))
     return [
         _grid(benchmark, scale, planned, benchmark.title, tuple(column.label for column in benchmark.columns), rows)
     ]
@@ -71,8 +75,15 @@ def _grid(
         rows=tuple((label, tuple(cells)) for label, cells in rows),
         ours="ours" if scale == "full" else f"ours, {scale}",
         paper="paper" if scale == "full" else "paper, full",
-        notes=(in_words(benchmark, scale), *_fidelity(planned), *_lacking(planned)),
+        notes=(in_words(benchmark, scale), *_loans(benchmark, rows), *_fidelity(planned), *_lacking(planned)),
     )
+
+
+def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str]:
+    """Which of the paper's numbers are not its own."""
+    starred = any(label.endswith("*") for label, _ in rows)
+    loan = "* Taken over by the paper from Hou et al. (2019), without a run of its own or of ours."
+    return [*([loan] if starred else []), *([benchmark.remark] if benchmark.remark else [])]
 
 
 def _fidelity(planned: Sequence[Planned]) -> list[str]:
@@ -103,10 +114,10 @@ def _cell(
     return Cell(ours, number and number.mean, number and number.std, _is_complete(planned, row, column))
 
 
-def _paper(benchmark: Benchmark, row: Row, inference: str, column: str) -> Number | None:
+def _paper(benchmark: Benchmark, row: Row, inference: str, column: str, mark: str = "") -> Number | None:
     """The paper names an inference only where it prints both."""
-    named = benchmark.paper.get((f"{row.label} ({inference.upper()})", column))
-    return named or benchmark.paper.get((row.label, column))
+    named = benchmark.paper.get((f"{row.label} ({inference.upper()}){mark}", column))
+    return named or benchmark.paper.get((f"{row.label}{mark}", column))
 
 
 def _by_order(

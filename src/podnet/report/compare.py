@@ -50,7 +50,7 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
 def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Container[str]) -> str:
     method = method_name(config)
     same_method = [other for other in configs if method_name(other) == method]
-    own_file = any(other.get("method") != config.get("method") for other in same_method)  # classes of one name in several
+    own_file = any(other.get("method") != config.get("method") for other in same_method)  # one name, several files
     parts = [str(config.get("method")) if own_file else method]
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method
