@@ -15,7 +15,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from podnet.fidelity import Fidelity
 
-ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
+ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 
 
 class ConvNorm(nn.Module):
@@ -26,10 +26,10 @@ class ConvNorm(nn.Module):
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
         self.norm: nn.Module = nn.BatchNorm2d(outputs)
 
-    def forward(self, x: Tensor, plus: Tensor | None = None, relu: bool = False) -> Tensor:
-        """The result, with something added and rectified where asked for."""
+    def forward(self, x: Tensor, plus: Tensor | None = None, relu: bool = False, spare: bool = False) -> Tensor:
+        """The result, with something added and rectified where asked for; a `spare` one is needed by nobody else."""
         if isinstance(self.norm, nn.Identity) and _in_one_pass(x, self.conv):
-            return _convolve_in_one_pass(x, self.conv, plus, relu)
+            return _convolve_in_one_pass(x, self.conv, plus, relu, spare)
         # In place where BatchNorm gave the tensor: no gradient needs what it held, and memory is what time goes to.
         out: Tensor = self.norm(self.conv(x))
         if plus is not None:
@@ -48,15 +48,16 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
     return not watched and x.device.type == "cpu" and x.dtype == conv.weight.dtype == torch.float32 and ONE_DNN
 
 
-def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool) -> Tensor:
+def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
     """The operations that torch.compile would make of it, without compiling: the same bits, and no further passes."""
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
-    operation = torch.ops.mkldnn._convolution_pointwise
+    operations = torch.ops.mkldnn
     out: Tensor
     if plus is None:
-        out = operation(x, *how, "relu" if relu else "none", [], "")
+        out = operations._convolution_pointwise(x, *how, "relu" if relu else "none", [], "")
     else:
-        out = operation.binary(x, plus, *how, "add", 1.0, "relu" if relu else None, [], "")
+        added = plus if spare else plus.clone()  # in place: to a third tensor it takes longer than to a copy
+        out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, "relu" if relu else None, [], "")
     return out
 
 
@@ -64,22 +65,29 @@ class EverySecondPixel(nn.Module):
     """iCaRL's shortcut across a widening block: every second pixel, the new channels zero."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, x.shape[1]))
+        return F.pad(F.avg_pool2d(x, 1, stride=2), (0, 0, 0, 0, 0, x.shape[1]))
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; `relu` tells whether their sum is rectified."""
+    """Two 3x3 convolutions beside a shortcut; `relu` tells whether their sum is rectified.
 
-    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, relu: bool) -> None:
+    With `overwrites` a frozen block may write over what it was given.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, relu: bool, overwrites: bool = False
+    ) -> None:
         super().__init__()
         self.first = ConvNorm(inputs, outputs, 3, stride)
         self.second = ConvNorm(outputs, outputs, 3)
         self.shortcut = shortcut
         self.relu = relu
+        self.overwrites = overwrites
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]  # a new block starts as its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.second(self.first(x, relu=True), plus=self.shortcut(x), relu=self.relu)
+        inner = self.first(x, relu=True)
+        out: Tensor = self.second(inner, plus=self.shortcut(x), relu=self.relu, spare=self.overwrites)
         return out
 
 
@@ -129,6 +137,7 @@ def _stage(
                 stride if i == 0 else 1,
                 shortcut(inputs, outputs) if widens else nn.Identity(),
                 relu and i < depth - 1,
+                overwrites=widens or i > 0,  # else it is given the map of the stage before, which POD needs
             )
         )
     return nn.Sequential(*blocks)

@@ -10,6 +10,7 @@ from podnet.speed.alone import alone
 from podnet.speed.measure import Figure, figure, in_turns, ratio, seconds
 from podnet.speed.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
 from podnet.speed.training import BATCH, BATCHES, Epochs, both_sides
+from podnet.timing import timed
 
 KEPT = 20  # exemplars a class
 TESTED = 100  # test images a class
@@ -19,7 +20,7 @@ SAMPLE = 256  # images that Pillow augments, to be scaled up
 
 
 def after_task(quick: bool) -> dict[str, Figure]:
-    """Herding and class means with 10, 50 and 100 classes seen."""
+    """Herding, class means and evaluation with 10, 50 and 100 classes seen."""
     counts = (10, 50, 100)
     stages(*before_a_step(9, Untrained()))  # warms up
     rounds = [_after_tasks(counts) for _ in range(1 if quick else 5)]
@@ -27,43 +28,53 @@ def after_task(quick: bool) -> dict[str, Figure]:
     spent = {seen: [taken[seen]["herd"] + taken[seen]["means"] for taken, _ in rounds] for seen in counts}
     each = {seen: [took / touched[seen] for took in spent[seen]] for seen in counts}
     released = [PASSES * 100 * IMAGES * took for _, took in rounds]
-    figures = {
-        f"after_task_per_image_{seen}_vs_10_classes": ratio(
-            each[seen], each[10], f"herding and class means of {seen} classes, for each image they touch"
-        )
-        for seen in (50, 100)
-    }
+    evaluated = {seen: [taken[seen]["evaluate"] for taken, _ in rounds] for seen in counts}
+    figures = {}
+    for seen in (50, 100):
+        what = f"herding and class means of {seen} classes, for each image they touch"
+        figures[f"after_task_per_image_{seen}_vs_10_classes"] = ratio(each[seen], each[10], what)
+        what = f"both inferences with {seen} classes, for each test image"
+        figures[f"evaluation_per_image_{seen}_vs_10_classes"] = ratio(evaluated[seen], evaluated[10], what)
     what = "herding and class means of 100 classes; theirs is scaled up from a sample"
     figures["after_task_vs_released_order"] = ratio(released, spent[100], what)
-    for stage, words in {"grow": "imprinting", "herd": "herding", "means": "class means"}.items():
-        shares = [taken[100][stage] / sum(taken[100].values()) for taken, _ in rounds]
+    words_of = {"grow": "imprinting", "herd": "herding", "means": "class means"}
+    for stage, words in words_of.items():
+        shares = [taken[100][stage] / sum(taken[100][each_stage] for each_stage in words_of) for taken, _ in rounds]
         figures[f"share_of_{stage}"] = figure(shares, "share", f"{words}, of all three at 100 classes")
     return figures
 
 
 def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], float]:
-    """One round: the stages for each number of classes, and the seconds an image of a plain pass."""
-    taken = {seen: stages(*before_a_step(seen - 1, Untrained())) for seen in counts}
+    """One round: the seconds of each stage for each number of classes, and of a plain pass for each image."""
+    taken = {}
+    for seen in counts:
+        learner, task = before_a_step(seen - 1, Untrained())
+        taken[seen] = stages(learner, task)
+        with timed(taken[seen], "evaluate"):
+            learner.rank(noise(BATCH), 5)
     return taken, seconds(Epochs().plain_pass()) / (BATCHES * BATCH)
 
 
 def step(quick: bool) -> dict[str, Figure]:
-    """A whole step of one class (imprint, train, fine-tune, herd, evaluate) at the paper's epochs, from its parts."""
-    figures = {}
+    """A whole step of one class (imprint, train, fine-tune, herd, evaluate) at the paper's epochs, from its parts.
+
+    What an image costs in training does not depend on how many classes there are: it is measured once, for both steps.
+    """
     with both_sides() as sides:
-        for name, seen in {"step_50_classes_vs_released_order": 50, "step_vs_released_order": 100}.items():
-            around = alone(_around_training, seen, keeps=True)[0]
-            parts = ("ours", "finetune", "plain", "plain pass")
-            taken = in_turns({part: sides(part, seen - 1) for part in parts}, 1 if quick else 5)
-            image = {part: [took / (BATCHES * BATCH) for took in values] for part, values in taken.items()}
-            training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
-            ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
-            # The released fine-tuning runs the teacher and the whole network backward too; Pillow augments for both.
-            reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
-            augmented = _pillow_augmentation() * (training + tuning)
-            pairs = zip(image["plain"], image["plain pass"], strict=True)
-            theirs = [(training + tuning) * a + reading * b + augmented for a, b in pairs]
-            figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
+        works = {part: sides(part, 99) for part in ("ours", "finetune", "plain", "plain pass")}
+        taken = in_turns(works, 3 if quick else 12)
+    image = {part: [took / (BATCHES * BATCH) for took in values] for part, values in taken.items()}
+    augmentation = _pillow_augmentation()
+    figures = {}
+    for name, seen in {"step_50_classes_vs_released_order": 50, "step_vs_released_order": 100}.items():
+        around = alone(_around_training, seen, keeps=True)[0]
+        training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
+        ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
+        # The released fine-tuning runs the teacher and the whole network backward too; Pillow augments for both.
+        reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
+        pairs = zip(image["plain"], image["plain pass"], strict=True)
+        theirs = [(training + tuning) * (a + augmentation) + reading * b for a, b in pairs]
+        figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
     return figures
 
 
