@@ -12,6 +12,7 @@ from podnet.backbones import BACKBONES, ConvNorm, EverySecondPixel, ResNet, _sta
 from podnet.cli import main
 from podnet.methods import PODNet
 from podnet.network import Network, channels_last, compile_backbone, frozen_copy
+from podnet.normalisation import normalise
 from podnet.speed import plain
 from podnet.speed.measure import figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, Untrained, before_a_step, noise, stages
@@ -83,11 +84,30 @@ def test_a_compiled_network_gives_the_same_and_is_compiled_once_for_all_tasks():
             torch.testing.assert_close(loss, plain_loss, rtol=1e-9, atol=0)
             for slope, other in zip(slopes, plain_slopes, strict=True):
                 torch.testing.assert_close(slope, other, rtol=1e-6, atol=1e-9)
+        for own, other in zip(compiled.buffers(), student.buffers(), strict=True):  # the statistics of BatchNorm
+            torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
         with torch.no_grad():
             compiled.eval()(inputs.new_zeros(32, 3, 16, 16))  # an evaluation
         compiled.requires_grad_(False)(inputs.new_zeros(32, 3, 16, 16))  # a fine-tuning of the classifier alone
         graphs.append(counters["stats"]["unique_graphs"])
     assert graphs == [1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(8, 5, 16, 16), (3, 2, 7, 5), (1, 4, 11, 1)])  # blocks of 256, 1 and 1 pixels
+def test_batch_norm_summed_in_blocks_is_batch_norm(shape):
+    torch.manual_seed(0)
+    x = (3 * torch.randn(shape).double() + 5).requires_grad_()
+    weight, bias = (torch.randn(shape[1]).double().requires_grad_() for _ in range(2))
+    seen = torch.zeros(shape[1]).double(), torch.zeros(shape[1]).double()
+    wanted = torch.nn.functional.batch_norm(x, *seen, weight, bias, training=True, momentum=1.0)
+    out, mean, variance = normalise(x, weight, bias, 1e-5)
+    count = x.numel() // shape[1]
+    for own, other in [(out, wanted), (mean, seen[0]), (variance * count / (count - 1), seen[1])]:
+        torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12)
+    slope = torch.randn_like(out)
+    slopes, wanted_slopes = (torch.autograd.grad(each, (x, weight, bias), slope) for each in (out, wanted))
+    for own, other in zip(slopes, wanted_slopes, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["resnet32", "resnet18"])

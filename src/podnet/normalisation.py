@@ -1,0 +1,72 @@
+"""BatchNorm for torch.compile on a CPU.
+
+The loops that torch.compile makes of a sum over all pixels read the whole map once for every eight channels. Summed up
+in blocks that stay in the cache, they read it once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BLOCK = 256  # pixels, at the most
+
+
+class BlockwiseBatchNorm2d(nn.BatchNorm2d):
+    """The same numbers as BatchNorm, up to rounding; where nothing is compiled it is BatchNorm."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        compiled = torch.compiler.is_compiling() and x.device.type == "cpu"
+        if not (compiled and self.training and x.dtype == self.weight.dtype):
+            return super().forward(x)
+        out, mean, variance = normalise(x, self.weight, self.bias, self.eps)
+        count = x.numel() // x.shape[1]
+        with torch.no_grad():
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            assert self.momentum is not None
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
+            self.num_batches_tracked += 1
+        return out
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps (B, C, H, W) normalised by their own statistics, scaled and shifted; beside them mean and variance (C,)."""
+    out, mean, variance = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
+    return out, mean, variance
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        count = x.numel() // x.shape[1]
+        mean = _sum(x) / count
+        variance = _sum((x - _channels(mean)).square()) / count
+        inverse = (variance + eps).rsqrt()
+        ctx.save_for_backward(x, weight, mean, inverse)
+        ctx.mark_non_differentiable(mean, variance)
+        return (x - _channels(mean)) * _channels(inverse * weight) + _channels(bias), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, inverse = ctx.saved_tensors
+        slope, count = slopes[0], x.numel() // x.shape[1]
+        unit = (x - _channels(mean)) * _channels(inverse)
+        of_bias, of_weight = _sum(slope), _sum(slope * unit)
+        centred = slope - _channels(of_bias / count) - unit * _channels(of_weight / count)
+        return centred * _channels(inverse * weight), of_weight, of_bias, None
+
+
+def _sum(maps: Tensor) -> Tensor:
+    """(B, C, H, W) -> (C,), first within blocks of pixels."""
+    pixels = maps.movedim(1, -1).reshape(-1, maps.shape[1])
+    return pixels.view(-1, math.gcd(len(pixels), BLOCK), maps.shape[1]).sum(1).sum(0)
+
+
+def _channels(values: Tensor) -> Tensor:
+    return values.view(1, -1, 1, 1)
