@@ -68,11 +68,15 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, cap
 
 GOOD = """
 from dataclasses import dataclass
-from podnet.methods import Method
+from podnet.methods import Method, Phase
+from podnet.methods.base import constant
 @dataclass(frozen=True, kw_only=True)
 class Mine(Method):
     name = "mine"
     summary = "nothing"
+    presets = {"digits": {"epochs": 1}}
+    def phases(self, old, new):
+        return [Phase("train", lambda student, teacher, targets: {"ce": student.logits.mean()}, 1, constant(0.1))]
 """
 
 
@@ -86,6 +90,8 @@ class Mine(Method):
         ("Mine = 3", "Mine", "no subclass of podnet.methods.Method"),
         (GOOD.replace("@dataclass(frozen=True, kw_only=True)\n", ""), "Mine", "is no dataclass"),
         (GOOD.replace('    summary = "nothing"', ""), "Mine", "lacks summary"),
+        (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new)"),
+        (GOOD.replace('"epochs"', '"epoch"'), "Mine", "sets 'epoch', which is no field of it. Did you mean 'epochs'"),
     ],
 )
 def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
@@ -96,3 +102,23 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
     assert words in error
     assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        ('{"ce": student.logits.mean()}', "student.logits.mean()", "gave Tensor; it must give named terms"),
+        ("student.logits.mean()", "student.logits.mean(1)", "the term ce of phase train is a tensor of shape (120,)"),
+        ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; a term is a scalar tensor"),
+        ("constant(0.1)", "0.1", "the rate of phase train is 0.1; give a function"),
+        ("return [Phase", "return Phase", "return a list of Phase"),
+    ],
+)
+def test_what_a_method_gives_is_looked_at(good, bad, words, tmp_path, capsys):
+    """What only shows in the run: a sentence instead of torch's complaint about something further on."""
+    text = GOOD.replace(good, bad)
+    (tmp_path / "mine.py").write_text(text.replace("]\n", "\n") if bad == "return Phase" else text)
+    assert main(["run", "--method", f"{tmp_path}/mine.py:Mine", "--output", str(tmp_path / "run"), *QUICK]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert words in error
+    assert "Traceback" not in error

@@ -380,10 +380,10 @@ def test_data_and_methods_of_ones_own_are_told_apart(tmp_path):
     runs = [
         make_run(tmp_path / "a", dataset="npz", data_path="cats.npz"),
         make_run(tmp_path / "b", dataset="npz", data_path="cars.npz", seed=2),
-        make_run(tmp_path / "c", dataset="npz", data_path="cars.npz", seed=3),
+        make_run(tmp_path / "c", dataset="npz", data_path=str(Path("cars.npz").resolve()), seed=3),
     ]
     assert [len(members) for members in compare.grouped(runs).values()] == [1, 2]
-    assert compare.described(runs)[0][0] == "podnet, data_path cats.npz"
+    assert compare.described(runs)[0][0] == f"podnet, data_path {Path('cats.npz').resolve()}"
     runs = [make_run(tmp_path / name, method=f"/{name}.py:Mine") for name in ("d", "e")]
     assert [label for label, _ in compare.described(runs)] == ["/d.py:Mine", "/e.py:Mine"]
     assert compare.described(runs[:1])[0][0] == "Mine"
@@ -392,15 +392,18 @@ def test_data_and_methods_of_ones_own_are_told_apart(tmp_path):
 def test_first_tasks_alone_and_damaged_runs_in_a_folder_are_left_out_with_a_note(tmp_path, capsys):
     make_run(tmp_path / "whole")
     first = make_run(tmp_path / "first", tasks=1, classes=2)
-    first.results_file.write_text(first.results_file.read_text().replace('"tasks": 3', '"tasks": 1'))
+    other = make_run(tmp_path / "other", tasks=1, classes=2, method="joint")  # has one task and is all there is of it
+    for short in (first, other):
+        short.results_file.write_text(short.results_file.read_text().replace('"tasks": 3', '"tasks": 1'))
     damaged = make_run(tmp_path / "damaged")
     damaged.results_file.write_text("no JSON\n")
     assert compare_command([str(tmp_path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "1 runs of a first task alone are left out" in out
     assert "damaged cannot be read (" in out
-    assert "podnet (CNN)" in out
-    assert "classes 2" not in out
+    assert "podnet, classes 4 (CNN)" in out
+    assert "joint, classes 2 (CNN)" in out
+    assert "podnet, classes 2" not in out
     assert compare_command([str(first.folder)]) == 0  # asked for by its name
     with pytest.raises(PodnetError, match="is damaged"):
         compare_command([str(damaged.folder)])
@@ -478,8 +481,9 @@ def test_the_report_of_a_folder_of_runs(tmp_path, capsys):
     assert "2 of 3 tasks" in source
     # averages 76 and 78 of the two seeds: mean 77, std 1.41
     assert ["podnet (CNN)", "77.00 ± 1.41", "62.00 ± 1.41", "12.50 ± 0.00", "65.00 ± 0.00", "50.00 ± 0.00"] in page.rows
-    assert [row[1:] for row in page.rows if row[0] == "train"] == [["9.0", "3.00", "75.0 %"]] * 2 + [
-        ["6.0", "3.00", "75.0 %"]
+    assert [row[1:] for row in page.rows if row[0] == "train"] == [
+        ["6.0", "3.00", "75.0 %"],  # runs are in the order of what they are called
+        *[["9.0", "3.00", "75.0 %"]] * 2,
     ]
     assert [row for row in page.rows if row[0] == "command"] == [["command", "podnet run <here>"]] * 3
     assert all(image["alt"] for image in page.images)
@@ -557,7 +561,11 @@ def test_many_runs_are_compared_in_blocks_that_fit(tmp_path, capsys, monkeypatch
 def test_folders_without_results_get_one_sentence(command, tmp_path):
     make_run(tmp_path / "started", tasks=0)
     (tmp_path / "empty").mkdir()
-    for name, words in {"started": "no task is finished", "empty": "holds no run", "absent": "holds no run"}.items():
+    for name, words in {
+        "started": "no task is finished",
+        "empty": "holds no run",
+        "absent": "there is no folder",
+    }.items():
         with pytest.raises(PodnetError, match=f"{name}.*{words}|{words}.*{name}"):
             command([str(tmp_path / name)])
 

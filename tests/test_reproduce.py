@@ -24,7 +24,7 @@ from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
 from podnet.errors import ConfigError, PodnetError
 from podnet.experiment import Notice, run
-from podnet.runs import Run
+from podnet.runs import FIRST_TASK_DONE, Run
 from podnet.storage import load_tensors
 
 PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
@@ -337,10 +337,13 @@ def test_a_run_that_another_process_has_is_told_once(tmp_path):
 
 def test_starting_again_leaves_nothing_old_beside_what_is_new(tmp_path):
     runs = planned("proxies", tmp_path)[:2]
-    for r in runs:
+    for r in [*runs, *(r.first_task for r in runs)]:
         pretend(r, 50.0)
+        r.record.checkpoints.mkdir(parents=True, exist_ok=True)
+        (r.record.checkpoints / FIRST_TASK_DONE).touch()
+    assert all(r.finished() and r.first_task.finished() for r in runs)
     next(carry_out(runs, Instant(), resume=False))  # stopped as soon as the first has begun
-    assert not any(r.finished() for r in runs)
+    assert not any(r.finished() or r.first_task.finished() for r in runs)
 
 
 def test_a_damaged_record_is_a_run_that_fails_and_no_more(tmp_path):

@@ -46,7 +46,7 @@ def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
         if files:
             raise PodnetError(
                 f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
-                "Start again (run --overwrite, reproduce --no-resume), or into another --output."
+                f"Start again: remove {record.folder} and give the command once more, or choose another --output."
             )
     if [line["task"] for line in record.results()][:task] != list(range(task)):
         raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")

@@ -180,10 +180,14 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
     return order[:classes]
 
 
+def _paper_orders(dataset: Dataset) -> list[list[int]]:
+    orders = json.loads(resources.files("podnet.data").joinpath("class_orders.json").read_text()).get(dataset.name, [])
+    return [order for order in orders if len(order) == len(dataset.class_names)]
+
+
 def _paper_order(dataset: Dataset, number: str) -> list[int]:
-    orders = json.loads(resources.files("podnet.data").joinpath("class_orders.json").read_text())
-    known = orders.get(dataset.name, [])
-    if not known or len(known[0]) != len(dataset.class_names):
+    known = _paper_orders(dataset)
+    if not known:
         raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
     if not number.isdecimal() or int(number) >= len(known):
         names = ", ".join(f"paper:{i}" for i in range(len(known)))
@@ -202,9 +206,10 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
         elif word.isdecimal() and int(word) < len(dataset.class_names):
             order.append(int(word))
         else:
+            paper = ", paper:0" if _paper_orders(dataset) else ""
             raise ConfigError(
                 f"order names {word!r}, which is no class of {dataset.name}; use its names or the numbers "
-                f"0 to {len(dataset.class_names) - 1}, or natural, random, paper:0, or the path of a file."
+                f"0 to {len(dataset.class_names) - 1}, or natural, random{paper}, or the path of a file."
             )
     if len(set(order)) != len(order):
         twice = next(label for label, times in Counter(order).items() if times > 1)

@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from podnet.data.augment import Share, Transform, batches
 from podnet.data.images import Images, feed, to_device
-from podnet.errors import PodnetError
+from podnet.errors import ConfigError, PodnetError
 from podnet.methods.base import Phase
 from podnet.network import Network
 from podnet.randomness import generator
@@ -65,6 +66,21 @@ def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:
         optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
 
+def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
+    """The terms of a loss, which may be a user's own, if they are what they should be."""
+    if not isinstance(terms, dict) or not terms:
+        raise ConfigError(
+            f'the loss of phase {phase.name} gave {type(terms).__name__}; it must give named terms, {{"ce": ...}}.'
+        )
+    for name, term in terms.items():
+        if not isinstance(term, Tensor) or term.dim():
+            given = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else repr(term)
+            raise ConfigError(
+                f"the term {name} of phase {phase.name} is {given}; a term is a scalar tensor, the mean over the batch."
+            )
+    return dict(terms)
+
+
 def fit(
     network: Network,
     phase: Phase,
@@ -109,7 +125,7 @@ def fit(
             student = wrapped(inputs, phase.attention)
             with torch.no_grad():
                 old = teacher(inputs, phase.attention) if teacher is not None and phase.distils else None
-            terms = phase.loss(student, old, targets[chosen])
+            terms = _scalars(phase.loss(student, old, targets[chosen]), phase)
             optimizer.zero_grad()
             loss = torch.stack(list(terms.values())).sum() * (counts * team.size / len(part))
             scaler.scale(loss).backward()

@@ -13,6 +13,7 @@ from typing import Any
 from podnet.benchmarks.catalogue import Benchmark, Column, Row
 from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.config import resolve
+from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.experiment import Experiment
 from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run, folder_name
@@ -74,8 +75,9 @@ class Planned:
 def _record(runs: Path, experiment: Experiment) -> Run:
     """A folder named after everything that decides the numbers: equal runs share one, across benchmarks."""
     options = {key: value for key, value in experiment.options().items() if key not in CHANGEABLE}
-    if options["subset"]:
-        options["subset"] = spell_out(options["subset"])  # of a file what it says, and not where it is
+    if options["subset"] not in (None, *SUBSETS):
+        file = str(Path(options["subset"]).expanduser())
+        options["subset"] = spell_out(file)  # of a file what it says, and not where it is
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:10]
     return Run(runs / f"{folder_name(options)}-{digest}")
 

@@ -36,8 +36,9 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
         return
     active: dict[Future[str | PodnetError], Planned] = {}
     failed: dict[Path, str] = {}  # why, of each folder
-    outdated = set() if resume else {run.record.folder for run in waiting}
-    for run in waiting if outdated else ():
+    old = [] if resume else [each for run in waiting for each in (run, run.first_task) if each.record.exists()]
+    outdated = {run.record.folder for run in old}
+    for run in old:
         _is_taken(run, outdated)  # stopped half-way, there are no old results left beside new ones
     told: set[Path] = set()  # of those that another process has
     with engine:

@@ -52,6 +52,10 @@ def reproduce_command(known: argparse.Namespace) -> int:
     if known.dry_run:
         return _dry_run(console, runs, known)
     _check(runs, known.resume, device_too=local)
+    if known.data_path and not any(run.options.get("data_path") for run in runs):
+        console.print(f"note: --data-path is not needed at scale {known.scale}, which has its data with it.")
+    if known.resume and (done := sum(run.finished() for run in runs)):
+        console.print(f"{done} of {len(runs)} runs are there already.", highlight=False)
     failed = _follow(console, runs, engine, known.resume)
     name = f"{known.name}-{known.scale}" + ("-released" if known.fidelity == "released" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
@@ -66,11 +70,11 @@ def _default_jobs(device: str) -> int:
 
 
 def _list(console: Console) -> int:
-    table = Table(Column("name", no_wrap=True), "what it is", "dataset", "runs an order", box=None)
+    table = Table(Column("name", no_wrap=True), "what it is", Column("runs an\norder", justify="right"), box=None)
     for benchmark in BENCHMARKS.values():
         runs = len(benchmark.rows) * len(benchmark.columns)
-        table.add_row(benchmark.name, benchmark.title, benchmark.dataset, str(runs))
-    table.add_row("all", "every one of them; equal runs are run once", "", "")
+        table.add_row(benchmark.name, benchmark.title, str(runs))
+    table.add_row("all", "every one of them; equal runs are run once", "")
     console.print(table)
     return 0
 
@@ -136,10 +140,11 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        first = min(1, run.tasks - 1)  # which has a line of its own
+        begun = run.record.exists() or not known.resume
+        first = 0 if begun else min(1, run.tasks - 1)  # which has a line of its own
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
-        own = {} if run.tasks == 1 else {key: value for key, value in run.options.items() if key not in hidden}
+        own = {key: value for key, value in run.options.items() if key not in hidden}
         words = ", ".join(f"{key} {value}" for key, value in own.items())
         table.add_row(run.label, words, str(run.tasks), str(run.tasks_done()), _duration(left))
     console.print(table)
@@ -149,7 +154,8 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
     jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
     took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
-    console.print(f"{len(runs)} runs, {took} on this machine as busy as it is now.", highlight=False)
+    starts = f" and {len(firsts)} first task{'s' * (len(firsts) > 1)} to start from" if firsts else ""
+    console.print(f"{len(runs)} runs{starts}, {took} on this machine as busy as it is now.", highlight=False)
     return 0
 
 

@@ -6,6 +6,7 @@ import io
 import math
 import random
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -163,17 +164,18 @@ def _without_alpha(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
     if image.mode in ("I", "F"):
-        return Image.fromarray(_eight_bits(np.nan_to_num(np.asarray(image, np.float64))))
+        tops = (255, 65535) if image.mode == "I" else (1, 255, 65535)
+        return Image.fromarray(_eight_bits(np.nan_to_num(np.asarray(image, np.float64)), tops))
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image if image.mode in ("RGB", "L") else image.convert("RGB")
 
 
-def _eight_bits(values: np.ndarray) -> np.ndarray:
-    """Whole or real numbers of 32 bits, taken to be from 0 to 1, to 255 or to 65535, or else to the highest of them."""
+def _eight_bits(values: np.ndarray, tops: Sequence[int]) -> np.ndarray:
+    """Numbers taken to be from 0 to the first of the tops that they do not exceed by much, or to their highest."""
     highest = values.max()
-    top = next((top for top in (1, 255, 65535) if highest <= top), highest)
+    top = next((top for top in tops if highest <= 1.01 * top), highest)
     scaled: np.ndarray = np.round(values.clip(0, top) * (255 / top)).astype(np.uint8)
     return scaled
 

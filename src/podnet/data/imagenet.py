@@ -83,6 +83,9 @@ def load_imagenet(
     )
 
 
+SUBSETS = ("all", "released", "ucir")  # by name; others are files
+
+
 def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
     """Those of the sorted classes that `subset` means.
 

@@ -106,6 +106,12 @@ class Phase:
     weight_decay: float | None = None  # None: the method's
     clip: float | None = None  # clamp each gradient element
 
+    def __post_init__(self) -> None:
+        for part, example in {"loss": "loss(student, teacher, targets)", "rate": "constant(0.1)"}.items():
+            if not callable(getattr(self, part)):
+                given = getattr(self, part)
+                raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
+
 
 def constant(rate: float) -> Schedule:
     return lambda epoch: rate

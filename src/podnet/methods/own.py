@@ -31,6 +31,16 @@ def load_method(spec: str) -> type[Method]:
     for attribute in ("name", "summary"):
         if not isinstance(getattr(method, attribute, None), str):
             raise ConfigError(f'{name} of {path} lacks {attribute}: give it a line such as {attribute} = "...".')
+    if method.phases is Method.phases:
+        raise ConfigError(f"{name} of {path} has no phases(self, old, new); return its phases of training there.")
+    options = {field.name for field in fields(method)}
+    for preset, values in method.presets.items():
+        for option in values:
+            if option not in options:
+                raise ConfigError(
+                    f"the preset {preset!r} of {name} of {path} sets {option!r}, which is no field of it."
+                    f"{nearest(option, options)}"
+                )
     method.source = f"{path}:{name}"
     return method
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ LABEL_WIDTH, RUN_WIDTH = 12, 20  # columns of the terminal that the first column
 def report_command(folders: Sequence[str], output: str) -> int:
     """Write the report of these runs into a folder, and show its table."""
     console = Console()
+    if Path(output).is_file():
+        raise PodnetError(f"the report needs a folder, and {output} is a file; choose another --output.")
     runs = find_runs(folders, console)
     groups = grouped(runs)
     pairs = [(label, run) for label, members in groups.items() for run in members]
@@ -66,15 +69,39 @@ def find_runs(folders: Sequence[str], console: Console) -> list[Run]:
         runs = _runs_of(Path(folder))
         faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
         started = [run for run in runs if run.folder not in faults and run.results()]
+        for path, fault in faults.items():
+            _note(console, f"{path} {fault} and is left out.")
         if not started:
             raise PodnetError(f"no task is finished in {folder}, so there is nothing to show yet.")
-        for path, fault in faults.items():
-            console.print(f"note: {path} {fault} and is left out.", markup=False, highlight=False, soft_wrap=True)
-        longer = [run for run in started if run.results()[-1].get("tasks") != 1]
-        if longer and len(longer) < len(started):
-            console.print(f"note: {len(started) - len(longer)} runs of a first task alone are left out of {folder}.")
-        found |= {run.folder.resolve(): run for run in longer or started}
+        shown = _without_first_tasks(started)
+        if left_out := len(started) - len(shown):
+            _note(console, f"{left_out} runs of a first task alone are left out of {folder}.")
+        found |= {run.folder.resolve(): run for run in _by_label(shown)}
     return list(found.values())
+
+
+def _note(console: Console, words: str) -> None:
+    console.print(f"note: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _without_first_tasks(runs: Sequence[Run]) -> list[Run]:
+    """Without those that are only there for others to begin from, as `podnet reproduce` makes them."""
+
+    def beginning(run: Run) -> tuple[str, ...]:
+        return tuple(str(run.config().get(option)) for option in ("method", "dataset", "base", "order", "seed"))
+
+    alone = {run.folder for run in runs if run.results()[-1].get("tasks") == 1}
+    begun = {beginning(run) for run in runs if run.folder not in alone}
+    return [run for run in runs if run.folder not in alone or beginning(run) not in begun]
+
+
+def _by_label(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one folder in the order of what they are called, 8 before 10."""
+
+    def words(pair: tuple[str, Run]) -> list[tuple[int, str]]:
+        return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", pair[0])]
+
+    return [run for _, run in sorted(described(runs), key=words)]
 
 
 def _fault(run: Run) -> str:
@@ -90,6 +117,8 @@ def _runs_of(folder: Path) -> list[Run]:
     if Run(folder).config_file.exists():
         return [Run(folder)]
     runs = [Run(path.parent) for path in sorted(folder.rglob("config.yaml"))]
+    if not folder.exists():
+        raise PodnetError(f"there is no folder {folder}; give the folder of a run, or one that holds runs.")
     if not runs:
         raise PodnetError(f"{folder} holds no run: there is no config.yaml in it or in a folder below it.")
     return runs

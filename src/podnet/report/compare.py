@@ -42,7 +42,7 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
     Repetitions (another order or seed) have the same label, unless they are to be told apart.
     """
     configs = [run.config() for run in runs]
-    configs = [c | {"data_path": c.get("data_path") if c.get("dataset") in OWN_DATA else None} for c in configs]
+    configs = [config | {"data_path": _own_data(config)} for config in configs]
     ignored = {"method", *CHANGEABLE, *(() if repetitions_apart else REPEATED)} - {"data_path"}
     return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
 
@@ -54,15 +54,22 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
     parts = [str(config.get("method")) if own_file else method]
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method
-        if option not in ignored and any(other.get(option, value) != value for other in rivals):
+        told = option not in ignored and not (option == "data_path" and value is None)
+        if told and any(other.get(option, value) != value for other in rivals):
             parts.append(_setting(option, value))
     return ", ".join(parts)
+
+
+def _own_data(config: Mapping[str, Any]) -> str | None:
+    """Where the data is, if it is the user's own; however the path was spelled."""
+    path = config.get("data_path")
+    return str(Path(path).expanduser().resolve()) if path and config.get("dataset") in OWN_DATA else None
 
 
 def _setting(option: str, value: object) -> str:
     """An option in words; a class order may be a list of a hundred names and is cut short."""
     words = shorten(str(value).replace(",", ", "), 24, placeholder="…") if option == "order" else str(value)
-    return f"{option} {words}"
+    return f"{option} {'unset' if value is None else words}"
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:

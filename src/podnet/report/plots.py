@@ -35,7 +35,6 @@ COLOURS = {
     "joint": "#000000",
 }
 FURTHER_COLOURS = (
-    "#56b4e9",
     "#882255",
     "#999933",
     "#332288",
@@ -45,6 +44,7 @@ FURTHER_COLOURS = (
     "#888888",
     "#ddcc77",
     "#117733",
+    "#56b4e9",
 )
 LOOK: dict[Any, Any] = {
     "font.size": 8,
@@ -73,6 +73,7 @@ LOOK: dict[Any, Any] = {
 }
 UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 TITLE_WIDTH = 46  # letters of a line above a panel
+LEGEND_WIDTH = 56  # of a line of the legend
 LEGEND_DROP = 0.42  # inches from the axes, past their ticks and label
 MANY_POINTS = 20  # from here on a line goes without markers
 
@@ -99,22 +100,27 @@ class Panel:
 
 
 def colour_of(method: str, others: Sequence[str] = ()) -> str:
-    """The colour of a method, the same in every figure; another name gets a stable colour of its own.
+    """The colour of a method, the same in every figure; another name gets one by its letters.
 
-    Two such names may share a colour by chance: name all that a figure shows as `others` and they do not.
+    Two such names may come to the same colour: name all that a figure shows as `others`, and the later gets the next.
     """
     if method in COLOURS:
         return COLOURS[method]
-    unknown = [name for name in dict.fromkeys(others) if name not in COLOURS]
-    position = unknown.index(method) if method in unknown else crc32(method.encode())
-    return FURTHER_COLOURS[position % len(FURTHER_COLOURS)]
+    count = len(FURTHER_COLOURS)
+    position: dict[str, int] = {}
+    for name in dict.fromkeys([*others, method]):
+        if name not in COLOURS:
+            wanted = crc32(name.encode()) % count
+            free = [place % count for place in range(wanted, wanted + count) if place % count not in position.values()]
+            position[name] = free[0] if free else wanted
+    return FURTHER_COLOURS[position[method]]
 
 
 def figure_of(panels: Sequence[Panel]) -> Figure:
     """Panels side by side, in rows of at most three; legends below them, where they hide nothing."""
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    legend = max(-(-len(panel.lines) // _legend_columns(panel)) for panel in panels)
+    legend = max(-(-_legend_lines(panel) // _legend_columns(panel)) for panel in panels)
     with rc_context(LOOK):
         figure = Figure(figsize=(3.6 * columns, rows * (2.5 + 0.16 * legend)), layout="constrained")
         for i, panel in enumerate(panels):
@@ -207,7 +213,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         mean = np.mean(line.ys, axis=0)
         marker, dashes = "o" if len(line.x) <= MANY_POINTS else "", "--" if line.dashed else "-"
-        axes.plot(line.x, mean, color=line.colour, linestyle=dashes, marker=marker, label=line.label)
+        axes.plot(line.x, mean, color=line.colour, linestyle=dashes, marker=marker, label=_wrapped(line.label))
         if len(line.ys) > 1:
             deviation = np.std(line.ys, axis=0, ddof=1)
             axes.fill_between(line.x, mean - deviation, mean + deviation, color=line.colour, alpha=0.15, linewidth=0)
@@ -222,6 +228,14 @@ def _draw(axes: Axes, panel: Panel) -> None:
             ncols=_legend_columns(panel),
             borderaxespad=0,
         )
+
+
+def _wrapped(label: str) -> str:
+    return fill(label, LEGEND_WIDTH, subsequent_indent="  ")
+
+
+def _legend_lines(panel: Panel) -> int:
+    return sum(_wrapped(line.label).count("\n") + 1 for line in panel.lines)
 
 
 def _legend_columns(panel: Panel) -> int:
