@@ -377,7 +377,7 @@ def test_a_run_that_starts_again_is_cleared_once(tmp_path):
     assert not run.record.config_file.exists()
     assert engine.progress  # tried again, it goes on
     assert [given.first_task for given in engine.given] == [None, None]
-    assert run.first_task.record.config_file.exists()
+    assert not run.first_task.record.config_file.exists()  # nor does anything begin from it later
 
 
 def test_an_assignment_means_the_same_anywhere(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
             os.unlink(temporary)
         raise PodnetError(
             f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
-            "make room or choose another folder, then give the command again."
+            "make room or choose another folder, then give the command again (podnet run: with --resume)."
         ) from error
 
 

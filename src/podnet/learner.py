@@ -16,11 +16,10 @@ from podnet.compute import PLAIN, Compute
 from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
 from podnet.data.sources import Shelf
-from podnet.errors import ConfigError
 from podnet.extraction import Ranked, Scores, extract
 from podnet.herding import herd_classes
 from podnet.memory import ExemplarMemory, first_of_each_class
-from podnet.methods.base import Method, Phase, Pool
+from podnet.methods.base import Method, Phase, Pool, phases_of
 from podnet.network import Network, Outputs, frozen_copy
 from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive, seeded
@@ -79,7 +78,7 @@ class Learner:
 
         After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
         """
-        phases = self._phases(task)
+        phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught))
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
@@ -130,12 +129,6 @@ class Learner:
                 yield record
             self.progress = Progress(progress.phase + 1)
         self._end(task, images, pool)
-
-    def _phases(self, task: Task) -> list[Phase]:
-        phases: Any = self.method.phases(task.seen - len(task.taught), len(task.taught))
-        if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
-            raise ConfigError(f"the phases of {self.method.name} are {phases!r}; return a list of Phase.")
-        return phases
 
     def predict(self, images: Images) -> Scores:
         """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""

@@ -189,3 +189,11 @@ class Method:
     def phases(self, old: int, new: int) -> list[Phase]:
         """The phases of a task that adds `new` classes to `old` ones."""
         raise NotImplementedError
+
+
+def phases_of(method: Method, old: int, new: int) -> list[Phase]:
+    """The phases of a task of a method, which may be a user's own, if they are what they should be."""
+    phases: Any = method.phases(old, new)
+    if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
+        raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
+    return phases
