@@ -30,6 +30,7 @@ from podnet.cli import main, reproduce
 from podnet.cli.engine_options import sbatch_options
 from podnet.config import resolve
 from podnet.errors import BusyError, PodnetError
+from podnet.processes import cores
 from podnet.runs import Run
 
 TWO_CHAINS = ["reproduce", "proxies", "--columns", "1,2", "--scale", "smoke"]  # each a first task, then two steps
@@ -472,7 +473,7 @@ def test_a_run_without_a_gpu_keeps_off_those_of_the_cluster(tmp_path, monkeypatc
     for arguments in (["ray"], ["ray", "--gpus-per-run", "0.5"], ["local", "--jobs", "1"]):
         seen.clear()
         main([*TWO_CHAINS, "--output", str(tmp_path), "--engine", *arguments])
-        expected = ("cpu", 1) if arguments == ["ray"] else ("auto", 1 if "ray" in arguments else os.cpu_count())
+        expected = ("cpu", 1) if arguments == ["ray"] else ("auto", 1 if "ray" in arguments else cores())
         assert {(run.experiment.device, run.experiment.threads) for run in seen} == {expected}
 
 
@@ -483,4 +484,4 @@ def test_as_many_runs_as_cores_unless_told_otherwise(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce, "_report", lambda *results: None)
     main([*TWO_CHAINS, "--output", str(tmp_path), "--device", "cpu"])
     main([*TWO_CHAINS, "--output", str(tmp_path), "--engine", "slurm"])
-    assert jobs == [min(8, os.cpu_count()), None]
+    assert jobs == [min(8, cores()), None]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 Intensity = Literal["none", "shift", "scale"]
@@ -72,24 +71,27 @@ class Transform:
         Images that are a share of a batch come out as they would among the others.
         """
         draws = _Draws(generator, share or Share(torch.arange(len(images)), len(images)))
-        cropped = self._crop(images, draws) if self.pad else self._mirror(images, draws)
-        return self.normalise(self._change_intensity(cropped, draws))
+        pixels = self._padded(images)
+        if self.pad:
+            top, left = draws.two_integers(2 * self.pad + 1).to(images.device)
+            windows = pixels.unfold(1, images.shape[2], 1).unfold(2, images.shape[3], 1)  # (B, top, left, H, W)
+            pixels = windows[torch.arange(len(images), device=images.device), top, left]
+        if self.flip:
+            mirrored = (draws.uniform()[:, 0] < 0.5).to(images.device)  # (B, 1, 1)
+            pixels = torch.where(mirrored, pixels.flip(2), pixels)
+        planes = pixels[..., None].view(torch.uint8)[..., : images.shape[1]].permute(0, 3, 1, 2)
+        changed = self._change_intensity(planes.contiguous(memory_format=torch.channels_last), draws)
+        return self.normalise(changed)
 
-    def _mirror(self, images: Tensor, draws: _Draws) -> Tensor:
-        """Half of the images mirrored, where a mirror image shows the same class."""
-        if not self.flip:
-            return images
-        mirrored = draws.uniform() < 0.5
-        return torch.where(mirrored.to(images.device), images.flip(3), images)
-
-    def _crop(self, images: Tensor, draws: _Draws) -> Tensor:
-        """A random window of each padded image, half of them mirrored."""
-        count, _, height, width = images.shape
-        top, left = draws.two_integers(2 * self.pad + 1).to(images.device)
-        padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, *(self.pad,) * 4))
-        windows = padded.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)  # (B, top, left, H, W, C)
-        cropped = windows[torch.arange(count, device=images.device), top, left].permute(0, 3, 1, 2)
-        return self._mirror(cropped, draws)
+    def _padded(self, images: Tensor) -> Tensor:
+        """(B, H, W) with a black border, a number a pixel: the bytes of its colours, which are then moved as one."""
+        count, channels, height, width = images.shape
+        bytes_of_pixel = 1 if channels == 1 else 4
+        padded = images.new_zeros(count, height + 2 * self.pad, width + 2 * self.pad, bytes_of_pixel)
+        inside = padded[:, self.pad : self.pad + height, self.pad : self.pad + width]
+        for channel in range(channels):
+            inside[..., channel] = images[:, channel]
+        return padded.view(torch.int32)[..., 0] if bytes_of_pixel == 4 else padded[..., 0]
 
     def _change_intensity(self, images: Tensor, draws: _Draws) -> Tensor:
         if self.intensity == "none":

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from podnet.data.photos import Photos
-from podnet.processes import cores
+from podnet.processes import cores, keep_freed_memory
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, noise
@@ -22,6 +22,7 @@ SIZE = 224
 
 def augmentation(quick: bool) -> dict[str, Figure]:
     """Batches of 128 CIFAR images: crop, mirror image, intensity, normalisation."""
+    keep_freed_memory()  # as a process of `podnet run` does
     images = noise(512)
     pictures = [Image.fromarray(image) for image in images.permute(0, 2, 3, 1).numpy()]
     ours, theirs = torch.Generator().manual_seed(0), np.random.default_rng(0)
