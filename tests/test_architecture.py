@@ -11,8 +11,8 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
-    ["errors", "fidelity", "grouping", "metrics", "randomness", "processes", "timing"],
-    ["files", "herding", "normalisation", "team"],
+    ["errors", "fidelity", "grouping", "metrics", "normalisation", "randomness", "processes", "timing"],
+    ["files", "herding", "team"],
     ["losses", "backbones", "classifiers", "data"],
     ["network", "tasks", "timm_models", "memory", "nme", "storage", "environment", "runs"],
     ["methods", "report"],

@@ -1,4 +1,4 @@
-"""BatchNorm for torch.compile on a CPU.
+"""BatchNorm for torch.compile on a CPU, and what every BatchNorm of ours remembers.
 
 The loops that torch.compile makes of a sum over all pixels read the whole map once for every eight channels. Summed up
 in blocks that stay in the cache, they read it once.
@@ -15,6 +15,18 @@ from torch import Tensor, nn
 BLOCK = 256  # pixels, at the most
 
 
+@torch.no_grad()
+def remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int | Tensor) -> None:
+    """Let the running statistics follow those of a batch of so many pixels."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    norm.running_mean.lerp_(mean, norm.momentum)
+    norm.running_var.lerp_(variance * count / (count - 1), norm.momentum)
+    norm.num_batches_tracked += 1
+
+
 class BlockwiseBatchNorm2d(nn.BatchNorm2d):
     """The same numbers as BatchNorm, up to rounding; where nothing is compiled it is BatchNorm."""
 
@@ -23,15 +35,7 @@ class BlockwiseBatchNorm2d(nn.BatchNorm2d):
         if not (compiled and self.training and x.dtype == self.weight.dtype):
             return super().forward(x)
         out, mean, variance = normalise(x, self.weight, self.bias, self.eps)
-        count = x.numel() // x.shape[1]
-        with torch.no_grad():
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            assert self.num_batches_tracked is not None
-            assert self.momentum is not None
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
-            self.num_batches_tracked += 1
+        remember(self, mean, variance, x.numel() // x.shape[1])
         return out
 
 

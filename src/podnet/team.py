@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from podnet.errors import ConfigError, PodnetError
+from podnet.normalisation import remember
 from podnet.processes import cores, end_with
 
 T = TypeVar("T")
@@ -177,14 +178,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         count = counts.sum()
         mean = (counts * means).sum(0) / count
         variance = (counts * (variances + (means - mean).square())).sum(0) / count
-        with torch.no_grad():
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            assert self.num_batches_tracked is not None
-            assert self.momentum is not None
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
-            self.num_batches_tracked += 1
+        remember(self, mean, variance, count)
         scale = self.weight * (variance + self.eps).rsqrt()
         shift = self.bias - mean * scale
         out: Tensor = x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
