@@ -88,7 +88,7 @@ def iteration(quick: bool) -> dict[str, Figure]:
     """Training iterations in turns, ours and plain ones."""
     names = ["ours", "plain", "ours alone", "plain alone", "product", *(["compiled"] if not quick else [])]
     with both_sides() as sides:
-        taken = in_turns({name: sides(name, OLD) for name in names}, 6 if quick else 30)
+        taken = in_turns({name: sides(name, OLD) for name in names}, 4 if quick else 30)
     with FlopCounterMode(display=False) as operations:
         Epochs().plain()()
     total = operations.get_total_flops()
