@@ -16,13 +16,14 @@ KEPT = 20  # exemplars a class
 TESTED = 100  # test images a class
 PASSES = 4  # of the released code over all training images of all classes seen, after each task
 EPOCHS, FINETUNE_EPOCHS = 160, 20  # the paper's, on CIFAR-100
+SHARE = 4  # of those, which are timed
 SAMPLE = 256  # images that Pillow augments, to be scaled up
 
 
 def after_task(quick: bool) -> dict[str, Figure]:
     """Herding, class means and evaluation with 10, 50 and 100 classes seen."""
     counts = (10, 50, 100)
-    stages(*before_a_step(9, Untrained()))  # warms up
+    stages(*before_a_step(9, Untrained(), images=BATCH))  # warms up
     rounds = [_after_tasks(counts) for _ in range(1 if quick else 5)]
     touched = {seen: IMAGES + 2 * KEPT * seen for seen in counts}  # new images; exemplars and their mirror images
     spent = {seen: [taken[seen]["herd"] + taken[seen]["means"] for taken, _ in rounds] for seen in counts}
@@ -80,10 +81,10 @@ def step(quick: bool) -> dict[str, Figure]:
 
 def _around_training(seen: int) -> float:
     """Our seconds to imprint, herd, compute class means and evaluate."""
-    learner, task = before_a_step(seen - 1, Untrained(), tested=10)
+    learner, task = before_a_step(seen - 1, Untrained(), tested=SHARE)
     learner.predict(noise(BATCH))  # warms up
     taken = stages(learner, task)
-    return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / 10
+    return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / SHARE
 
 
 def _pillow_augmentation() -> float:
