@@ -83,7 +83,8 @@ class Block(nn.Module):
         self.shortcut = shortcut
         self.relu = relu
         self.overwrites = overwrites
-        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]  # a new block starts as its shortcut
+        assert isinstance(self.second.norm, nn.BatchNorm2d)
+        nn.init.zeros_(self.second.norm.weight)  # a new block starts as its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.first(x, relu=True)

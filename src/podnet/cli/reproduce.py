@@ -140,8 +140,7 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        begun = run.record.exists() or not known.resume
-        first = 0 if begun else min(1, run.tasks - 1)  # which has a line of its own
+        first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has a line of its own
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
         own = {key: value for key, value in run.options.items() if key not in hidden}
