@@ -11,7 +11,7 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
-    ["errors", "fidelity", "grouping", "metrics", "normalisation", "randomness", "processes", "timing"],
+    ["errors", "fidelity", "grouping", "metrics", "normalisation", "randomness", "processes", "timing", "winograd"],
     ["files", "herding", "team"],
     ["losses", "backbones", "classifiers", "data"],
     ["network", "tasks", "timm_models", "memory", "nme", "storage", "environment", "runs"],

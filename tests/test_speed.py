@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from podnet import backbones
+from podnet import backbones, winograd
 from podnet.backbones import BACKBONES, ConvNorm, EverySecondPixel, ResNet, _stage
 from podnet.cli import main
 from podnet.methods import PODNet
@@ -77,6 +77,7 @@ def test_a_compiled_network_gives_the_same_and_is_compiled_once_for_all_tasks():
             student.classifier.add_classes(task)  # the classifier grows
         compiled = copy.deepcopy(student)
         compile_backbone(compiled, 32)
+        assert winograd.pays() == any(isinstance(each, winograd.Convolution) for each in compiled.modules())
         for count in (32, 32, 17):  # the last batch is smaller
             inputs = torch.randn(count, 3, 16, 16).double().contiguous(memory_format=torch.channels_last)
             loss, slopes = loss_and_gradients(compiled, teacher, method, inputs)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from podnet import winograd
 from podnet.fidelity import Fidelity
 
 ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
@@ -50,6 +51,8 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
 
 def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
     """The operations that torch.compile would make of it, without compiling: the same bits, and no further passes."""
+    if isinstance(conv, winograd.Convolution) and conv.suits(x):
+        return winograd.convolve(x, conv.weight, conv.bias, plus, relu, out=plus if spare else None)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
     operations = torch.ops.mkldnn
     out: Tensor

@@ -29,9 +29,10 @@ class Compute:
         network.mixed = MIXED.get(self.precision)
         if self.sync_batchnorm and self.team.size > 1:
             synchronise(network, torch.device(self.device))
+        network = channels_last(network.to(self.device))
         if self.compile:
             compile_backbone(network, len(self.team.rows(batch_size)))
-        return channels_last(network.to(self.device))
+        return network
 
     def scaler(self) -> torch.amp.GradScaler:
         """Of losses, so that small gradients survive float16; elsewhere it does nothing."""
