@@ -1,4 +1,6 @@
+import ctypes
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,3 +17,30 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def double_winograd(tmp_path_factory):
+    """Our convolutions compiled for float64, where equal mathematics gives equal numbers."""
+    import podnet
+    from podnet import winograd
+
+    if winograd.library() is None:
+        pytest.skip("our convolutions are for a CPU with AVX2 and not AVX-512, and need a C++ compiler")
+    out = tmp_path_factory.mktemp("double") / "winograd.so"
+    source = Path(podnet.__file__).with_name("winograd.cpp")
+    flags = ["-DREAL=double", "-O2", "-mavx2", "-mfma", "-fopenmp", "-shared", "-fPIC"]
+    subprocess.run([os.environ.get("CXX", "c++"), *flags, str(source), "-o", str(out)], check=True)
+    return ctypes.CDLL(str(out))
+
+
+@pytest.fixture
+def float64(double_winograd, monkeypatch):
+    """Networks in float64 have our convolutions, as those in float32 have."""
+    import torch
+
+    from podnet import winograd
+
+    monkeypatch.setattr(winograd, "library", lambda: double_winograd)
+    monkeypatch.setattr(winograd, "REAL", torch.float64)
+    monkeypatch.setattr(winograd, "PIXELS", 0)

@@ -12,11 +12,9 @@ from podnet.backbones import resnet18, resnet32
 from podnet.compute import Compute
 from podnet.methods import PODNet
 from podnet.network import Network, channels_last, frozen_copy
-from podnet.winograd import Convolution, convolve, library, replace_convolutions
+from podnet.winograd import Convolution, convolve, replace_convolutions
 
-pytestmark = pytest.mark.skipif(
-    not winograd.pays(), reason="our convolutions are for a CPU with AVX2 and not AVX-512, and need a C++ compiler"
-)
+pytestmark = pytest.mark.usefixtures("double_winograd")  # or skipped, where there are none
 # Of one tile, of less than a block, of rows longer than a block, of blocks that end within an image and are not full.
 SHAPES = [(1, 16, 2, 2), (3, 32, 6, 10), (1, 64, 4, 60), (5, 64, 8, 8), (7, 16, 12, 14), (2, 32, 32, 32)]
 
@@ -42,6 +40,7 @@ def close(ours, theirs, to=1e-12):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=to * float(theirs.detach().abs().max()))
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_outputs_and_gradients_are_those_of_torch(shape, threads):
@@ -61,6 +60,7 @@ def test_outputs_and_gradients_are_those_of_torch(shape, threads):
         assert own.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("relu", [False, True])
 def test_it_adds_and_rectifies_on_the_way_to_memory(relu):
     x, weight, plus = (each.detach() for each in scene((5, 32, 8, 8)))
@@ -74,6 +74,7 @@ def test_it_adds_and_rectifies_on_the_way_to_memory(relu):
     close(plus, wanted)
 
 
+@pytest.mark.usefixtures("float64")
 def test_maps_that_lie_in_memory_channel_by_channel_give_the_same():
     x, weight, plus = (each.detach() for each in scene((3, 16, 8, 6)))
     ours = convolve(x.contiguous(), weight.contiguous(), plus=plus.contiguous())
@@ -98,6 +99,7 @@ def test_in_float32_it_rounds_no_more_than_torch_does(shape):
         assert float((own - each).abs().max()) <= max(1.5 * float((other - each).abs().max()), 1e-6 * size)
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch uses what it advises against
 def test_torch_finds_nothing_wrong_with_the_operations():
     x, weight, slope = scene((2, 16, 4, 4))
@@ -116,56 +118,61 @@ def test_convolutions_of_other_kinds_stay_as_they_are():
         "groups": nn.Conv2d(16, 16, 3, padding=1, groups=2),
         "dilated": nn.Conv2d(16, 16, 3, padding=2, dilation=2),
         "mirrored": nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect"),
-        "precision": nn.Conv2d(16, 16, 3, padding=1, dtype=torch.bfloat16),
     }
     replace_convolutions(nn.ModuleDict(kinds))
     assert [name for name, conv in kinds.items() if type(conv) is Convolution] == ["ours"]
 
 
-@pytest.mark.parametrize(("height", "width"), [(7, 8), (8, 7)])
-def test_odd_maps_are_convolved_by_torch(height, width, monkeypatch):
-    x, weight, _ = scene((2, 16, height, width))
-    monkeypatch.setattr(winograd, "convolve", lambda *_: pytest.fail("they were given to ours"))
-    assert torch.equal(layer(weight)(x), F.conv2d(x, weight, padding=1))
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((16, 16, 7, 16), torch.float32),
+        ((16, 16, 16, 7), torch.float32),
+        ((4, 16, 16, 14), torch.float32),  # too few pixels for it to pay
+        ((16, 16, 8, 8), torch.float64),
+    ],
+)
+def test_maps_that_do_not_suit_are_convolved_by_torch(shape, dtype):
+    x, weight, _ = scene(shape, dtype)
+    conv = layer(weight)
+    assert not conv.suits(x)
+    assert torch.equal(conv(x), F.conv2d(x, weight, padding=1))
 
 
 def test_under_autocast_convolutions_are_those_of_torch():
-    x, weight, _ = scene((2, 16, 8, 8), torch.float32)
+    x, weight, _ = scene((16, 16, 8, 8), torch.float32)
+    conv = layer(weight)
+    assert conv.suits(x)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layer(weight)(x).dtype == torch.bfloat16
+        assert not conv.suits(x)
+        assert conv(x).dtype == torch.bfloat16
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch uses what it advises against
 @pytest.mark.parametrize(("make", "count"), [(resnet32, 28), (resnet18, 4)])  # stage 1 of ResNet-18
-def test_a_network_that_is_to_be_compiled_has_them_and_so_has_its_teacher(make, count):
+def test_a_network_on_a_cpu_has_them_and_so_has_its_teacher(make, count):
     """Against the same network without them; the teacher adds and rectifies within them."""
     torch.manual_seed(0)
     backbone = make()
     network = Network(backbone, PODNet(proxies=2).classifier(backbone.dim))
     network.classifier.add_classes(3)
-    images = torch.randn(4, 3, 40, 40)
+    images = torch.randn(16, 3, 32, 32)
     network.train()(images)  # BatchNorm sees something
     for norm in backbone.modules():
         if isinstance(norm, nn.BatchNorm2d):
             nn.init.uniform_(norm.weight, 0.5, 1.5)
     plain = channels_last(copy.deepcopy(network)).eval()
-    ours = Compute(compile=True).place(network, 128).eval()
+    ours = Compute().place(network, 128).eval()
     assert sum(type(each) is Convolution for each in ours.modules()) == count
     with torch.no_grad():
         wanted = plain(images)
-        for each in (ours, frozen_copy(ours), Compute(compile=True).place(frozen_copy(plain), 128)):
+        for each in (ours, frozen_copy(ours), Compute().place(frozen_copy(plain), 128)):
             outputs = each(images)
             for own, other in zip([*outputs.maps, outputs.logits], [*wanted.maps, wanted.logits], strict=True):
                 close(own, other, 1e-5)
 
 
-def test_where_they_do_not_compile_torch_convolves(monkeypatch):
-    library.cache_clear()
-    try:
-        monkeypatch.setenv("CXX", "false")
-        conv = nn.Conv2d(16, 16, 3, padding=1)
-        with pytest.warns(UserWarning, match="false could not compile our convolutions; torch's are used"):
-            replace_convolutions(nn.Sequential(conv))
-        assert type(conv) is nn.Conv2d
-    finally:
-        library.cache_clear()
+def test_where_there_are_none_convolutions_stay_as_they_are(monkeypatch):
+    monkeypatch.setattr(winograd, "library", lambda: None)
+    conv = nn.Conv2d(16, 16, 3, padding=1)
+    replace_convolutions(nn.Sequential(conv))
+    assert type(conv) is nn.Conv2d

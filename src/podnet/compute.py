@@ -9,6 +9,7 @@ import torch
 
 from podnet.network import Network, channels_last, compile_backbone
 from podnet.team import ALONE, Team, synchronise
+from podnet.winograd import replace_convolutions
 
 Precision = Literal["32", "tf32", "bf16-mixed", "16-mixed"]
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # of convolutions, all else being float32
@@ -30,6 +31,8 @@ class Compute:
         if self.sync_batchnorm and self.team.size > 1:
             synchronise(network, torch.device(self.device))
         network = channels_last(network.to(self.device))
+        if torch.device(self.device).type == "cpu":
+            replace_convolutions(network)
         if self.compile:
             compile_backbone(network, len(self.team.rows(batch_size)))
         return network

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -28,7 +30,6 @@ from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.team import ALONE, Team
 from podnet.training import Epoch, Iteration
-from podnet.winograd import compiler
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Experiment:
         }.items():
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
-        if self.compile and compiler() is None:
+        if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
 
     def first_task(self) -> Experiment:

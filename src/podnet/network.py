@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from podnet.backbones import Backbone, ConvNorm
 from podnet.classifiers import GrowingClassifier
 from podnet.normalisation import BlockwiseBatchNorm2d
-from podnet.winograd import replace_convolutions
 
 
 class Outputs(NamedTuple):
@@ -72,7 +71,6 @@ def compile_backbone(network: Network, batch_size: int) -> None:
     for module in network.backbone.modules():
         if type(module) is nn.BatchNorm2d:
             module.__class__ = BlockwiseBatchNorm2d  # it has no state of its own
-    replace_convolutions(network.backbone)
     network.compiled_batch = batch_size
     network.backbone.compile(dynamic=False)
 

@@ -132,23 +132,37 @@ INLINE void slopes_to_points(const Tiling& t, long row, const real* slopes, real
   }
 }
 
-// G g G' of each filter, (point, input, output); with `backwards` of those that lead from slopes of outputs to slopes of
-// inputs
+INLINE void filter_to_points(const Lanes g[3], Lanes p[4]) {
+  p[0] = g[0], p[1] = (g[0] + g[1] + g[2]) / 2, p[2] = (g[0] - g[1] + g[2]) / 2, p[3] = g[2];
+}
+
+INLINE void points_to_filter(const Lanes p[4], Lanes g[3]) {
+  g[0] = p[0] + (p[1] + p[2]) / 2, g[1] = (p[1] - p[2]) / 2, g[2] = (p[1] + p[2]) / 2 + p[3];
+}
+
+// G g G' of each filter, as (point, input, output). With `backwards` the filters are those that lead from slopes of
+// outputs to slopes of inputs: turned around, and inputs are outputs.
 template <int C>
 static void filters_to_points(const real* filters, bool backwards, real* points) {
   for (int o = 0; o < C; o++)
-    for (int i = 0; i < C; i++) {
-      real half[4][3];
-      for (int b = 0; b < 3; b++) {
-        real g[3];
-        for (int a = 0; a < 3; a++) g[a] = filters[(o * 9 + (backwards ? 8 - 3 * a - b : 3 * a + b)) * C + i];
-        half[0][b] = g[0], half[1][b] = (g[0] + g[1] + g[2]) / 2, half[2][b] = (g[0] - g[1] + g[2]) / 2, half[3][b] = g[2];
+    for (int i = 0; i < C; i += LANES) {
+      Lanes half[4][3];
+      UNROLL for (int x = 0; x < 3; x++) {
+        Lanes g[3], p[4];
+        UNROLL for (int y = 0; y < 3; y++) g[y] = load(filters + (9 * o + (backwards ? 8 - 3 * y - x : 3 * y + x)) * C + i);
+        filter_to_points(g, p);
+        UNROLL for (int y = 0; y < 4; y++) half[y][x] = p[y];
       }
-      real* to = points + (backwards ? o * C + i : i * C + o);
-      for (int a = 0; a < 4; a++) {
-        const real* g = half[a];
-        to[(4 * a) * C * C] = g[0], to[(4 * a + 1) * C * C] = (g[0] + g[1] + g[2]) / 2;
-        to[(4 * a + 2) * C * C] = (g[0] - g[1] + g[2]) / 2, to[(4 * a + 3) * C * C] = g[2];
+      UNROLL for (int y = 0; y < 4; y++) {
+        Lanes p[4];
+        filter_to_points(half[y], p);
+        for (int x = 0; x < 4; x++) {
+          real* to = points + (4 * y + x) * C * C;
+          if (backwards)
+            store(to + o * C + i, p[x]);
+          else
+            UNROLL for (int k = 0; k < LANES; k++) to[(i + k) * C + o] = p[x][k];
+        }
       }
     }
 }
@@ -156,18 +170,20 @@ static void filters_to_points(const real* filters, bool backwards, real* points)
 // G'p G, the other way
 template <int C>
 static void points_to_filters(const real* points, real* filters) {
-  for (int o = 0; o < C; o++)
-    for (int i = 0; i < C; i++) {
-      real half[3][4];
-      for (int b = 0; b < 4; b++) {
-        real p[4];
-        for (int a = 0; a < 4; a++) p[a] = points[(4 * a + b) * C * C + i * C + o];
-        half[0][b] = p[0] + (p[1] + p[2]) / 2, half[1][b] = (p[1] - p[2]) / 2, half[2][b] = (p[1] + p[2]) / 2 + p[3];
+  for (int i = 0; i < C; i++)
+    for (int o = 0; o < C; o += LANES) {
+      Lanes half[3][4];
+      UNROLL for (int x = 0; x < 4; x++) {
+        Lanes p[4], g[3];
+        UNROLL for (int y = 0; y < 4; y++) p[y] = load(points + (4 * y + x) * C * C + i * C + o);
+        points_to_filter(p, g);
+        UNROLL for (int y = 0; y < 3; y++) half[y][x] = g[y];
       }
-      for (int a = 0; a < 3; a++) {
-        const real* p = half[a];
-        real* to = filters + (o * 9 + 3 * a) * C + i;
-        to[0] = p[0] + (p[1] + p[2]) / 2, to[C] = (p[1] - p[2]) / 2, to[2 * C] = (p[1] + p[2]) / 2 + p[3];
+      UNROLL for (int y = 0; y < 3; y++) {
+        Lanes g[3];
+        points_to_filter(half[y], g);
+        for (int x = 0; x < 3; x++)
+          UNROLL for (int k = 0; k < LANES; k++) filters[(9 * (o + k) + 3 * y + x) * C + i] = g[x][k];
       }
     }
 }

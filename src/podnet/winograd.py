@@ -1,65 +1,42 @@
-"""3x3 convolutions with fewer multiplications, for a CPU without AVX-512; a C++ compiler makes them for this machine.
+"""3x3 convolutions with fewer multiplications, for a CPU with AVX2 and not AVX-512.
 
-oneDNN has nothing of the kind for AVX2, where convolutions are nearly all of a training iteration. The arithmetic is
-in winograd.cpp. It rounds less than the plain sum of nine products does, because its sums are shorter.
+There convolutions are most of the time of training, and oneDNN has nothing of the kind. The arithmetic is in
+winograd.cpp, which is compiled where the package is installed with a C++ compiler at hand. It rounds less than a plain
+sum of nine products does, because its sums are shorter.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-import tempfile
-import warnings
 from functools import cache
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-WIDTHS = (16, 32, 64)  # channels that it was made and measured for
-REALS = {torch.float32: "float", torch.float64: "double"}
-
-
-def compiler() -> str | None:
-    """The C++ compiler that torch.compile would call."""
-    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-
-
-def pays() -> bool:
-    """With AVX-512 oneDNN is likely to be faster; without AVX2 nothing was measured."""
-    return compiler() is not None and torch.backends.cpu.get_cpu_capability() == "AVX2"
+WIDTHS = (16, 32, 64)  # channels that it is compiled for
+REAL = torch.float32
+PIXELS = 1024  # with fewer it does not pay to transform the filters
 
 
 @cache
-def library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The compiled functions; None if they do not compile."""
-    command = compiler()
-    assert command is not None
-    source, flags = Path(__file__).with_suffix(".cpp"), ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
-    with tempfile.TemporaryDirectory() as folder:
-        out = f"{folder}/winograd.so"
-        done = subprocess.run(
-            [*command.split(), *flags, f"-DREAL={REALS[dtype]}", str(source), "-o", out], capture_output=True, text=True
-        )
-        if not done.returncode:
-            return ctypes.CDLL(out)
-    warnings.warn(f"{command} could not compile our convolutions; torch's are used.\n{done.stderr}", stacklevel=2)
-    return None
+def library() -> ctypes.CDLL | None:
+    """The compiled functions; None where there are none, or others are faster."""
+    found = find_spec("podnet._winograd")
+    if found is None or found.origin is None or torch.backends.cpu.get_cpu_capability() != "AVX2":
+        return None
+    return ctypes.CDLL(found.origin)
 
 
 class Convolution(nn.Conv2d):
-    """The same numbers as torch's, up to rounding; it is torch's where the channels or the maps do not suit."""
+    """The same numbers as torch's, up to rounding; it is torch's for maps that do not suit."""
 
     def suits(self, x: Tensor) -> bool:
-        return (
-            x.device.type == "cpu"
-            and x.dtype == self.weight.dtype
-            and x.shape[2] % 2 == x.shape[3] % 2 == 0
-            and not torch.is_autocast_enabled("cpu")
-        )
+        images, _, height, width = x.shape
+        even = height % 2 == width % 2 == 0
+        real = x.dtype == self.weight.dtype == REAL and not torch.is_autocast_enabled("cpu")
+        return even and real and x.device.type == "cpu" and images * height * width >= PIXELS
 
     def forward(self, x: Tensor) -> Tensor:
         if self.bias is not None or not self.suits(x):
@@ -70,15 +47,14 @@ class Convolution(nn.Conv2d):
 
 def replace_convolutions(module: nn.Module) -> None:
     """Let every convolution that can be one of ours be so."""
-    for conv in module.modules() if pays() else ():
-        if type(conv) is nn.Conv2d and _can_be_ours(conv) and library(conv.weight.dtype):
+    for conv in module.modules() if library() else ():
+        if type(conv) is nn.Conv2d and _can_be_ours(conv):
             conv.__class__ = Convolution  # it has no state of its own
 
 
 def _can_be_ours(conv: nn.Conv2d) -> bool:
     how = (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
-    ours = how == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros") and conv.in_channels == conv.out_channels in WIDTHS
-    return ours and conv.weight.device.type == "cpu" and conv.weight.dtype in REALS
+    return how == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros") and conv.in_channels == conv.out_channels in WIDTHS
 
 
 def convolve(
@@ -153,7 +129,7 @@ def _address(tensor: Tensor | None) -> ctypes.c_void_p:
 
 
 def _call(name: str, maps: Tensor, *given: Any) -> None:
-    functions = library(maps.dtype)
+    functions = library()
     assert functions is not None
     images, channels, height, width = map(ctypes.c_long, maps.shape)
     functions[name](images, height, width, channels, *given)

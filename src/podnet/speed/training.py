@@ -58,12 +58,10 @@ class Epochs:
         if synchronised:
             synchronise(student, torch.device("cpu"))
         teacher = channels_last(frozen_copy(self.teacher)) if distils else None
-        if compiled:
-            compile_backbone(student, BATCH)
-            if teacher is not None:
-                compile_backbone(teacher, BATCH)
         chosen = self.phases[phase]
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
+        if compiled:
+            compile_backbone(student, BATCH)
         data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
         return lambda: list(fit(student, chosen, optimizer, *data, teacher, team=team))
 
