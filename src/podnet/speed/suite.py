@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from podnet.speed.alone import alone
+from podnet.speed.convolutions import convolutions
 from podnet.speed.devices import devices
 from podnet.speed.growth import growth
 from podnet.speed.images import augmentation, decoding
@@ -16,6 +17,7 @@ from podnet.speed.use import prediction, start
 Group = Callable[[bool], dict[str, Figure]]
 GROUPS: dict[str, Group] = {
     "iteration": iteration,
+    "convolutions": convolutions,
     "augmentation": augmentation,
     "decoding": decoding,
     "after_task": after_task,

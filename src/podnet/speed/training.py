@@ -100,7 +100,9 @@ def iteration(quick: bool) -> dict[str, Figure]:
         "iteration_without_distillation_vs_plain": ratio(
             taken["plain alone"], taken["ours alone"], "training iteration of a first task"
         ),
-        "iteration_share_of_peak": figure(share, "share", "its arithmetic, of what a large matrix product reaches"),
+        "iteration_share_of_peak": figure(
+            share, "share", "its arithmetic, counted plainly, of what a large matrix product reaches"
+        ),
         "iteration_images_per_second": figure(speed, "images/s", "training with distillation"),
     }
     if not quick:

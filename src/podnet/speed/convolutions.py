@@ -1,0 +1,50 @@
+"""Our convolutions against torch's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from podnet.processes import keep_freed_memory
+from podnet.speed.measure import Figure, Work, in_turns, ratio
+from podnet.speed.training import BATCH
+from podnet.winograd import library, replace_convolutions
+
+SIDES = {16: 32, 32: 16, 64: 8}  # of the maps of ResNet-32, by their channels
+
+
+def convolutions(quick: bool) -> dict[str, Figure]:
+    """Forward, and both gradients, of a batch; nothing where there are none of ours."""
+    keep_freed_memory()
+    figures = {}
+    for channels, side in SIDES.items() if library() else ():
+        maps = _pixel_by_pixel(torch.randn(BATCH, channels, side, side)).requires_grad_()
+        theirs = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        theirs.weight = nn.Parameter(_pixel_by_pixel(theirs.weight.detach()))
+        ours = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        ours.weight = theirs.weight
+        replace_convolutions(nn.Sequential(ours))
+        sides = {"torch": theirs, "ours": ours}
+        works = {f"{side} forward": _forward(conv, maps) for side, conv in sides.items()}
+        works |= {f"{side} backward": _backward(conv, maps) for side, conv in sides.items()}
+        taken = in_turns(works, 10 if quick else 50)
+        for way in ("forward", "backward"):
+            what = f"a 3x3 convolution of {channels} channels, {way}"
+            figures[f"convolution_{channels}_channels_{way}_vs_torch"] = ratio(
+                taken[f"torch {way}"], taken[f"ours {way}"], what
+            )
+    return figures
+
+
+def _forward(conv: nn.Conv2d, maps: Tensor) -> Work:
+    return lambda: conv(maps)
+
+
+def _backward(conv: nn.Conv2d, maps: Tensor) -> Work:
+    out = conv(maps)
+    slope = torch.ones_like(out)
+    return lambda: torch.autograd.grad(out, (maps, conv.weight), slope, retain_graph=True)
+
+
+def _pixel_by_pixel(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
