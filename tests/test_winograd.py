@@ -1,6 +1,8 @@
 """Our convolutions against torch's: in float64, where equal mathematics gives equal numbers, and in float32."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -70,8 +72,16 @@ def test_it_adds_and_rectifies_on_the_way_to_memory(relu):
     kept = plus.clone()
     close(convolve(x, weight, bias, plus, relu), wanted)
     assert torch.equal(plus, kept)
-    assert convolve(x, weight, bias, plus, relu, out=plus) is plus
+    close(convolve(x, weight, bias, plus.contiguous(), relu, spare=True), wanted)  # in another layout, so in a copy
+    assert torch.equal(plus, kept)
+    assert convolve(x, weight, bias, plus, relu, spare=True).data_ptr() == plus.data_ptr()
     close(plus, wanted)
+
+
+def test_what_is_not_a_number_is_not_hidden():
+    x, weight, _ = (each.detach() for each in scene((1, 16, 8, 8), torch.float32))
+    x[0, 3, 4, 4] = float("nan")
+    assert convolve(x, weight, relu=True).isnan().any()
 
 
 @pytest.mark.usefixtures("float64")
@@ -103,8 +113,8 @@ def test_in_float32_it_rounds_no_more_than_torch_does(shape):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch uses what it advises against
 def test_torch_finds_nothing_wrong_with_the_operations():
     x, weight, slope = scene((2, 16, 4, 4))
-    torch.library.opcheck(winograd._convolve, (x, weight, False))
-    torch.library.opcheck(winograd._slope_of_weight, (x.detach(), slope))
+    torch.library.opcheck(torch.ops.podnet.convolve, (x.detach(), weight.detach(), False))
+    torch.library.opcheck(torch.ops.podnet.slope_of_weight, (x.detach(), slope))
 
 
 def test_convolutions_of_other_kinds_stay_as_they_are():
@@ -176,3 +186,18 @@ def test_where_there_are_none_convolutions_stay_as_they_are(monkeypatch):
     conv = nn.Conv2d(16, 16, 3, padding=1)
     replace_convolutions(nn.Sequential(conv))
     assert type(conv) is nn.Conv2d
+
+
+def test_a_prediction_does_not_wait_for_the_compiler_of_torch():
+    """Two seconds and 140 MB, which an operation registered in torch's easiest way would take."""
+    program = """
+import sys, torch
+from podnet import winograd
+conv = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False)
+winograd.replace_convolutions(torch.nn.Sequential(conv))
+maps = torch.zeros(4, 16, 32, 32)
+assert conv.suits(maps)
+conv(maps)
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -102,7 +102,7 @@ INLINE void points_to_outputs(const Tiling& t, long row, const real* points, con
           const long to = at + i * line + j * C;
           if (bias) y[j] += load(bias + c);
           if (plus) y[j] += load(plus + to);
-          if (relu) y[j] = y[j] > 0 ? y[j] : Lanes{};
+          if (relu) y[j] = y[j] < 0 ? Lanes{} : y[j];  // what is not a number stays so
           store(maps + to, y[j]);
         }
       }
@@ -149,7 +149,10 @@ static void filters_to_points(const real* filters, bool backwards, real* points)
       Lanes half[4][3];
       UNROLL for (int x = 0; x < 3; x++) {
         Lanes g[3], p[4];
-        UNROLL for (int y = 0; y < 3; y++) g[y] = load(filters + (9 * o + (backwards ? 8 - 3 * y - x : 3 * y + x)) * C + i);
+        UNROLL for (int y = 0; y < 3; y++) {
+          const int pixel = backwards ? 8 - 3 * y - x : 3 * y + x;
+          g[y] = load(filters + (9 * o + pixel) * C + i);
+        }
         filter_to_points(g, p);
         UNROLL for (int y = 0; y < 4; y++) half[y][x] = p[y];
       }
@@ -220,9 +223,12 @@ static void convolve(const Tiling& t, const real* maps, const real* filters, boo
       for (long r = first; r < end; r++)
         inputs_to_points<C>(t, r, maps, zeros.data(), inputs.data() + (r - first) * row);
       for (int p = 0; p < POINTS; p++)
-        for (int c = 0; c < C; c += WIDE * LANES)
+        for (int c = 0; c < C; c += WIDE * LANES) {
+          const real *left = &inputs[p * t.step], *right = &factors[p * C * C + c];
+          real* to = &outputs[p * t.step + c];
           for (long i = 0; i < (end - first) * row; i += ROWS * C)
-            multiply<ROWS, C, false>(&inputs[p * t.step + i], C, 1, &factors[p * C * C + c], C, &outputs[p * t.step + i + c]);
+            multiply<ROWS, C, false>(left + i, C, 1, right, C, to + i);
+        }
       for (long r = first; r < end; r++)
         points_to_outputs<C>(t, r, outputs.data() + (r - first) * row, bias, plus, relu, out);
     }
@@ -258,14 +264,22 @@ static void slopes(const Tiling& t, const real* maps, const real* slopes, int th
   points_to_filters<C>(sums.data(), filters);
 }
 
-#define FOR_CHANNELS(call)                                                         \
-  const Tiling t(images, height, width, channels);                                 \
-  if (channels == 16) { constexpr int C = 16; call; }                              \
-  else if (channels == 32) { constexpr int C = 32; call; }                         \
-  else if (channels == 64) { constexpr int C = 64; call; }
+#define FOR_CHANNELS(call)                         \
+  const Tiling t(images, height, width, channels); \
+  if (channels == 16) {                            \
+    constexpr int C = 16;                          \
+    call;                                          \
+  } else if (channels == 32) {                     \
+    constexpr int C = 32;                          \
+    call;                                          \
+  } else if (channels == 64) {                     \
+    constexpr int C = 64;                          \
+    call;                                          \
+  }
 
-extern "C" void podnet_convolve(long images, long height, long width, long channels, const real* maps, const real* filters,
-                                int backwards, const real* bias, const real* plus, int relu, int threads, real* out) {
+extern "C" void podnet_convolve(long images, long height, long width, long channels, const real* maps,
+                                const real* filters, int backwards, const real* bias, const real* plus, int relu,
+                                int threads, real* out) {
   FOR_CHANNELS(convolve<C>(t, maps, filters, backwards, bias, plus, relu, threads, out))
 }
 

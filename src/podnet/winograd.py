@@ -41,7 +41,7 @@ class Convolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if self.bias is not None or not self.suits(x):
             return super().forward(x)
-        out: Tensor = _convolve(x, self.weight, False)
+        out: Tensor = _Convolve.apply(x, self.weight)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -63,55 +63,50 @@ def convolve(
     bias: Tensor | None = None,
     plus: Tensor | None = None,
     relu: bool = False,
+    spare: bool = False,
     backwards: bool = False,
-    out: Tensor | None = None,
 ) -> Tensor:
-    """Maps (B, C, H, W) convolved, with something added and rectified where asked for, into `out`, which may be `plus`.
+    """Maps (B, C, H, W) convolved, with something added and rectified where asked for; a `spare` one is written over.
 
     With `backwards` it leads from slopes of the outputs to those of the inputs.
     """
     x, weight, plus = _pixel_by_pixel(x), _pixel_by_pixel(weight), None if plus is None else _pixel_by_pixel(plus)
-    out = torch.empty_like(x) if out is None else out
+    out = plus if spare and plus is not None else torch.empty_like(x)
     given = (*map(_address, (x, weight)), backwards, *map(_address, (bias, plus)), relu)
     _call("podnet_convolve", x, *given, torch.get_num_threads(), _address(out))
     return out
 
 
-@torch.library.custom_op("podnet::convolve", mutates_args=())
-def _convolve(x: Tensor, weight: Tensor, backwards: bool) -> Tensor:
-    return convolve(x, weight, backwards=backwards)
-
-
-@_convolve.register_fake
-def _(x: Tensor, weight: Tensor, backwards: bool) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.channels_last)
-
-
-@torch.library.custom_op("podnet::slope_of_weight", mutates_args=())
-def _slope_of_weight(x: Tensor, slope: Tensor) -> Tensor:
+def slope_of_weight(x: Tensor, slope: Tensor) -> Tensor:
+    """Of the weights, given the maps that they were applied to and the slope of the outputs."""
     x, slope = _pixel_by_pixel(x), _pixel_by_pixel(slope)
     out = _like_weight(x)
     _call("podnet_slopes", x, _address(x), _address(slope), torch.get_num_threads(), _address(out))
     return out
 
 
-@_slope_of_weight.register_fake
-def _(x: Tensor, slope: Tensor) -> Tensor:
-    return _like_weight(x)
+# As operations of torch's they can be parts of what torch.compile makes.
+torch.library.define("podnet::convolve", "(Tensor x, Tensor weight, bool backwards) -> Tensor")
+torch.library.define("podnet::slope_of_weight", "(Tensor x, Tensor slope) -> Tensor")
+torch.library.impl("podnet::convolve", "cpu", lambda x, weight, backwards: convolve(x, weight, backwards=backwards))
+torch.library.impl("podnet::slope_of_weight", "cpu", slope_of_weight)
+torch.library.register_fake("podnet::convolve", lambda x, *_: torch.empty_like(x, memory_format=torch.channels_last))
+torch.library.register_fake("podnet::slope_of_weight", lambda x, _: _like_weight(x))
 
 
-def _backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-    x, weight = ctx.saved_tensors
-    of_x = _convolve(slope, weight, True) if ctx.needs_input_grad[0] else None
-    of_weight = _slope_of_weight(x, slope) if ctx.needs_input_grad[1] else None
-    return of_x, of_weight, None
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        out: Tensor = torch.ops.podnet.convolve(x, weight, False)
+        return out
 
-
-def _remember(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-
-
-_convolve.register_autograd(_backward, setup_context=_remember)
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (x, weight), (slope,) = ctx.saved_tensors, slopes
+        of_x = torch.ops.podnet.convolve(slope, weight, True) if ctx.needs_input_grad[0] else None
+        of_weight = torch.ops.podnet.slope_of_weight(x, slope) if ctx.needs_input_grad[1] else None
+        return of_x, of_weight
 
 
 def _like_weight(x: Tensor) -> Tensor:
@@ -129,7 +124,7 @@ def _address(tensor: Tensor | None) -> ctypes.c_void_p:
 
 
 def _call(name: str, maps: Tensor, *given: Any) -> None:
-    functions = library()
+    functions, (images, channels, height, width) = library(), maps.shape
     assert functions is not None
-    images, channels, height, width = map(ctypes.c_long, maps.shape)
-    functions[name](images, height, width, channels, *given)
+    assert channels in WIDTHS
+    getattr(functions, name)(*map(ctypes.c_long, (images, height, width, channels)), *given)
