@@ -136,10 +136,10 @@ def test_convolutions_of_other_kinds_stay_as_they_are():
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
-        ((16, 16, 7, 16), torch.float32),
-        ((16, 16, 16, 7), torch.float32),
-        ((4, 16, 16, 14), torch.float32),  # too few pixels for it to pay
-        ((16, 16, 8, 8), torch.float64),
+        ((32, 16, 7, 16), torch.float32),
+        ((32, 16, 16, 7), torch.float32),
+        ((8, 16, 16, 14), torch.float32),  # too few pixels for it to pay
+        ((32, 16, 8, 8), torch.float64),
     ],
 )
 def test_maps_that_do_not_suit_are_convolved_by_torch(shape, dtype):
@@ -150,7 +150,7 @@ def test_maps_that_do_not_suit_are_convolved_by_torch(shape, dtype):
 
 
 def test_under_autocast_convolutions_are_those_of_torch():
-    x, weight, _ = scene((16, 16, 8, 8), torch.float32)
+    x, weight, _ = scene((32, 16, 8, 8), torch.float32)
     conv = layer(weight)
     assert conv.suits(x)
     with torch.autocast("cpu", torch.bfloat16):
@@ -165,7 +165,7 @@ def test_a_network_on_a_cpu_has_them_and_so_has_its_teacher(make, count):
     backbone = make()
     network = Network(backbone, PODNet(proxies=2).classifier(backbone.dim))
     network.classifier.add_classes(3)
-    images = torch.randn(16, 3, 32, 32)
+    images = torch.randn(32, 3, 32, 32)
     network.train()(images)  # BatchNorm sees something
     for norm in backbone.modules():
         if isinstance(norm, nn.BatchNorm2d):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 WIDTHS = (16, 32, 64)  # channels that it is compiled for
 REAL = torch.float32
-PIXELS = 1024  # with fewer it does not pay to transform the filters
+PIXELS = 2048  # with fewer it does not pay to transform the filters
 
 
 @cache
