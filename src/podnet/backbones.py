@@ -50,7 +50,7 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
 
 
 def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
-    """The operations that torch.compile would make of it, without compiling: the same bits, and no further passes."""
+    """By our convolution, or by the operation that torch.compile would make of torch's: no further passes."""
     if isinstance(conv, winograd.Convolution) and conv.suits(x):
         return winograd.convolve(x, conv.weight, conv.bias, plus, relu, spare)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)

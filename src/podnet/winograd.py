@@ -22,11 +22,14 @@ PIXELS = 2048  # with fewer it does not pay to transform the filters
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; None where there are none, or others are faster."""
+    """The compiled functions; None where there are none, none that load, or others are faster."""
     found = find_spec("podnet._winograd")
     if found is None or found.origin is None or torch.backends.cpu.get_cpu_capability() != "AVX2":
         return None
-    return ctypes.CDLL(found.origin)
+    try:
+        return ctypes.CDLL(found.origin)
+    except OSError:  # of another system
+        return None
 
 
 class Convolution(nn.Conv2d):
@@ -57,6 +60,11 @@ def _can_be_ours(conv: nn.Conv2d) -> bool:
     return how == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros") and conv.in_channels == conv.out_channels in WIDTHS
 
 
+def pixel_by_pixel(maps: Tensor) -> Tensor:
+    """As they lie in memory: the channels of a pixel side by side."""
+    return maps.contiguous(memory_format=torch.channels_last)
+
+
 def convolve(
     x: Tensor,
     weight: Tensor,
@@ -70,7 +78,7 @@ def convolve(
 
     With `backwards` it leads from slopes of the outputs to those of the inputs.
     """
-    x, weight, plus = _pixel_by_pixel(x), _pixel_by_pixel(weight), None if plus is None else _pixel_by_pixel(plus)
+    x, weight, plus = pixel_by_pixel(x), pixel_by_pixel(weight), None if plus is None else pixel_by_pixel(plus)
     out = plus if spare and plus is not None else torch.empty_like(x)
     given = (*map(_address, (x, weight)), backwards, *map(_address, (bias, plus)), relu)
     _call("podnet_convolve", x, *given, torch.get_num_threads(), _address(out))
@@ -79,7 +87,7 @@ def convolve(
 
 def slope_of_weight(x: Tensor, slope: Tensor) -> Tensor:
     """Of the weights, given the maps that they were applied to and the slope of the outputs."""
-    x, slope = _pixel_by_pixel(x), _pixel_by_pixel(slope)
+    x, slope = pixel_by_pixel(x), pixel_by_pixel(slope)
     out = _like_weight(x)
     _call("podnet_slopes", x, _address(x), _address(slope), torch.get_num_threads(), _address(out))
     return out
@@ -112,11 +120,6 @@ class _Convolve(torch.autograd.Function):
 def _like_weight(x: Tensor) -> Tensor:
     channels = x.shape[1]
     return x.new_empty(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
-
-
-def _pixel_by_pixel(maps: Tensor) -> Tensor:
-    """As they lie in memory: the channels of a pixel side by side."""
-    return maps.contiguous(memory_format=torch.channels_last)
 
 
 def _address(tensor: Tensor | None) -> ctypes.c_void_p:

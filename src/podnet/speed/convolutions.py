@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from podnet.processes import keep_freed_memory
 from podnet.speed.measure import Figure, Work, in_turns, ratio
 from podnet.speed.training import BATCH
-from podnet.winograd import library, replace_convolutions
+from podnet.winograd import library, pixel_by_pixel, replace_convolutions
 
 SIDES = {16: 32, 32: 16, 64: 8}  # of the maps of ResNet-32, by their channels
 
@@ -18,9 +18,9 @@ def convolutions(quick: bool) -> dict[str, Figure]:
     keep_freed_memory()
     figures = {}
     for channels, side in SIDES.items() if library() else ():
-        maps = _pixel_by_pixel(torch.randn(BATCH, channels, side, side)).requires_grad_()
+        maps = pixel_by_pixel(torch.randn(BATCH, channels, side, side)).requires_grad_()
         theirs = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        theirs.weight = nn.Parameter(_pixel_by_pixel(theirs.weight.detach()))
+        theirs.weight = nn.Parameter(pixel_by_pixel(theirs.weight.detach()))
         ours = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         ours.weight = theirs.weight
         replace_convolutions(nn.Sequential(ours))
@@ -44,7 +44,3 @@ def _backward(conv: nn.Conv2d, maps: Tensor) -> Work:
     out = conv(maps)
     slope = torch.ones_like(out)
     return lambda: torch.autograd.grad(out, (maps, conv.weight), slope, retain_graph=True)
-
-
-def _pixel_by_pixel(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
