@@ -1,6 +1,7 @@
 """Our convolutions against torch's: in float64, where equal mathematics gives equal numbers, and in float32."""
 
 import copy
+import json
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from podnet import winograd
 from podnet.backbones import resnet18, resnet32
+from podnet.cli import main
 from podnet.compute import Compute
 from podnet.methods import PODNet
 from podnet.network import Network, channels_last, frozen_copy
@@ -201,3 +203,20 @@ conv(maps)
 sys.exit("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_short_run_comes_to_the_same_accuracies_as_with_the_convolutions_of_torch(tmp_path, monkeypatch):
+    options = ["--classes", "4", "--base", "3", "--epochs", "2", "--finetune-epochs", "1", "--threads", "1"]
+    accuracies, losses = {}, {}
+    for whose in ("podnet", "torch"):
+        if whose == "torch":
+            monkeypatch.setattr(winograd, "library", lambda: None)
+        folder = tmp_path / whose
+        assert main(["run", *options, "--output", str(folder)]) == 0
+        assert json.loads((folder / "environment.json").read_text())[-1]["cpu_convolutions"] == whose
+        results, epochs = ((folder / name).read_text().splitlines() for name in ("results.jsonl", "epochs.jsonl"))
+        accuracies[whose] = [json.loads(line)["accuracy"] for line in results]
+        losses[whose] = [json.loads(line)["losses"] for line in epochs]
+    assert accuracies["podnet"] == accuracies["torch"]
+    assert losses["podnet"] != losses["torch"]  # they were different convolutions
+    assert losses["podnet"][0]["nca"] == pytest.approx(losses["torch"][0]["nca"], rel=1e-5)

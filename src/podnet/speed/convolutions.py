@@ -24,9 +24,9 @@ def convolutions(quick: bool) -> dict[str, Figure]:
         ours = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         ours.weight = theirs.weight
         replace_convolutions(nn.Sequential(ours))
-        sides = {"torch": theirs, "ours": ours}
-        works = {f"{side} forward": _forward(conv, maps) for side, conv in sides.items()}
-        works |= {f"{side} backward": _backward(conv, maps) for side, conv in sides.items()}
+        both = {"torch": theirs, "ours": ours}
+        works = {f"{whose} forward": _forward(conv, maps) for whose, conv in both.items()}
+        works |= {f"{whose} backward": _backward(conv, maps) for whose, conv in both.items()}
         taken = in_turns(works, 10 if quick else 50)
         for way in ("forward", "backward"):
             what = f"a 3x3 convolution of {channels} channels, {way}"

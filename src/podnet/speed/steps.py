@@ -13,10 +13,9 @@ from podnet.speed.training import BATCH, BATCHES, Epochs, both_sides
 from podnet.timing import timed
 
 KEPT = 20  # exemplars a class
-TESTED = 100  # test images a class
+TESTED, TIMED = 100, 4  # test images a class, and those of them that are timed, to be scaled up
 PASSES = 4  # of the released code over all training images of all classes seen, after each task
 EPOCHS, FINETUNE_EPOCHS = 160, 20  # the paper's, on CIFAR-100
-SHARE = 4  # of those, which are timed
 SAMPLE = 256  # images that Pillow augments, to be scaled up
 
 
@@ -81,10 +80,10 @@ def step(quick: bool) -> dict[str, Figure]:
 
 def _around_training(seen: int) -> float:
     """Our seconds to imprint, herd, compute class means and evaluate."""
-    learner, task = before_a_step(seen - 1, Untrained(), tested=SHARE)
+    learner, task = before_a_step(seen - 1, Untrained(), tested=TIMED)
     learner.predict(noise(BATCH))  # warms up
     taken = stages(learner, task)
-    return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / SHARE
+    return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / TIMED
 
 
 def _pillow_augmentation() -> float:
