@@ -13,8 +13,8 @@ $(READY): pyproject.toml constraints.txt src/podnet/winograd.cpp
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## PODNet on the embedded digits: 5 classes, then one more a step
-	$(BIN)/podnet run --output runs/demo --overwrite
+demo: $(READY)  ## PODNet beside fine-tuning and replay on the embedded digits: 5 classes, then one more a step
+	$(BIN)/podnet demo
 
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal  # on two cores: many tests wait for processes of their own

@@ -7,7 +7,7 @@ folder alone, with cross-entropy: no exemplars, no distillation. Give --weights 
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,26 +16,22 @@ from podnet.building import start_from
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.learner import Learner
-from podnet.methods import Replay
+from podnet.methods import FineTuning
 from podnet.model.model import Model, load_model
 from podnet.model.teach import split
 from podnet.tasks import Task
 
 
-@dataclass(frozen=True, kw_only=True)
-class FineTuning(Replay):
-    """Cross-entropy on the new images alone."""
+class OnTheSameNetwork(FineTuning):
+    """Fine-tuning of the network that `podnet learn` trains."""
 
-    name = "finetuning"
-    inferences = ("cnn",)
-    keeps_exemplars = False
-    form = "released"  # of the network, as `podnet learn` has it
+    backbone_fidelity = "released"
 
 
 def fine_tuned(model: Model, folders: list[str], weights: str) -> Learner:
     """A network that learned what the model learned, in the same steps."""
     settings = model.settings
-    learner = Learner(FineTuning(backbone=settings.backbone), 3, model.learner.transform, seed=settings.seed)
+    learner = Learner(OnTheSameNetwork(backbone=settings.backbone), 3, model.learner.transform, seed=settings.seed)
     start_from(learner.network, learner.method, weights, settings.seed)
     for number, (folder, entry) in enumerate(zip(folders, model.history, strict=True)):
         found = read_collection(Path(folder))

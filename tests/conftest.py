@@ -28,7 +28,7 @@ def double_winograd(tmp_path_factory):
 
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if winograd.library() is None or compiler is None:
-        pytest.skip("our convolutions are for a CPU with AVX2 and not AVX-512, and need a C++ compiler")
+        pytest.skip("our convolutions are for a CPU with AVX2 (with AVX-512 only Zen 4), and need a C++ compiler")
     out = tmp_path_factory.mktemp("double") / "winograd.so"
     source = Path(podnet.__file__).with_name("winograd.cpp")
     flags = ["-DREAL=double", "-O2", "-mavx2", "-mfma", "-fopenmp", "-shared", "-fPIC"]

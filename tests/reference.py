@@ -76,10 +76,10 @@ def _pixels(image):
 POOLINGS = {"pixels": _pixels, "channels": _channels, "gap": _gap, "width": _width, "height": _height}
 
 
-def _pod_image(old, new, pooling, form):
-    if form == "paper":
+def _pod_image(old, new, pooling, fidelity):
+    if fidelity == "paper":
         if pooling == "spatial":
-            return _pod_image(old, new, "width", form) + _pod_image(old, new, "height", form)
+            return _pod_image(old, new, "width", fidelity) + _pod_image(old, new, "height", fidelity)
         pool = POOLINGS[pooling]
         return squared_distance(unit(pool(old)), unit(pool(new)))
     if pooling == "spatial":
@@ -89,16 +89,16 @@ def _pod_image(old, new, pooling, form):
     return math.sqrt(squared_distance(unit(old_vector), unit(new_vector)))
 
 
-def pod(old_maps, new_maps, pooling, form):
+def pod(old_maps, new_maps, pooling, fidelity):
     """Equations 1 to 5, and the mean over the stages of equation 7; released: FIDELITY.md, row 3."""
     stages = []
     for old, new in zip(old_maps, new_maps, strict=True):
-        stages.append(mean(_pod_image(old[b], new[b], pooling, form) for b in range(len(old))))
+        stages.append(mean(_pod_image(old[b], new[b], pooling, fidelity) for b in range(len(old))))
     return mean(stages)
 
 
-def pod_flat(old, new, form):
-    if form == "paper":
+def pod_flat(old, new, fidelity):
+    if fidelity == "paper":
         return mean(squared_distance(unit(a), unit(b)) for a, b in zip(old, new, strict=True))
     return mean(1 - cosine(a, b) for a, b in zip(old, new, strict=True))
 
@@ -112,6 +112,34 @@ def attention(image, gradient):
         for h in range(rows)
         for w in range(columns)
     ]
+
+
+def gradcam_by_channel(old, old_gradient, new, new_gradient):
+    """As released: one number a channel and pixel, each channel weighed by its mean gradient."""
+
+    def attention_by_channel(image, gradient):
+        channels, rows, columns = image.shape
+        places = [(h, w) for h in range(rows) for w in range(columns)]
+        weights = [mean(gradient[c, h, w] for h, w in places) for c in range(channels)]
+        return [max(0.0, weights[c] * image[c, h, w]) for c in range(channels) for h, w in places]
+
+    losses = []
+    for b in range(len(old)):
+        a, n = (unit(attention_by_channel(x[b], g[b])) for x, g in ((old, old_gradient), (new, new_gradient)))
+        losses.append(total(abs(x - y) for x, y in zip(a, n, strict=True)))
+    return mean(losses)
+
+
+def perceptual_features(old_maps, new_maps):
+    """Squared distance of unit vectors, divided by their length in numbers; mean over images and maps."""
+    stages = []
+    for old, new in zip(old_maps, new_maps, strict=True):
+        images = [
+            squared_distance(unit(list(a.flatten())), unit(list(b.flatten()))) / a.size
+            for a, b in zip(old, new, strict=True)
+        ]
+        stages.append(mean(images))
+    return mean(stages)
 
 
 def gradcam(old, old_gradient, new, new_gradient):
@@ -170,13 +198,13 @@ def distillation(logits, old_logits, temperature):
 # ---- classification -----------------------------------------------------------------------------------------------
 
 
-def nca(similarities, targets, scale, margin, hinge, form):
+def nca(similarities, targets, scale, margin, hinge, fidelity):
     """Equation 9 as it stands; released: FIDELITY.md, row 1."""
     scale = float(scale)
     losses = []
     for row, target in zip(similarities, targets, strict=True):
         others = [float(s) for i, s in enumerate(row) if i != target]
-        if form == "released":
+        if fidelity == "released":
             shifted = [scale * (float(s) - margin) for s in row]
             top = max(shifted)
             denominator = math.exp(0.0) + total(math.exp(s - top) for i, s in enumerate(shifted) if i != target)

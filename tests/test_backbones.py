@@ -49,11 +49,11 @@ def shapes(backbone, size, count=2):
 # ---- shapes and sizes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
 @pytest.mark.parametrize("size", [8, 32, 64])
-def test_resnet32_halves_the_map_twice_and_has_four_maps(size, form):
+def test_resnet32_halves_the_map_twice_and_has_four_maps(size, fidelity):
     wanted = [(16, size), (32, size // 2), (64, size // 4), (64, size // 4)]
-    assert shapes(resnet32(form=form), size) == wanted
+    assert shapes(resnet32(fidelity=fidelity), size) == wanted
 
 
 def test_resnet32_takes_images_of_odd_size_and_any_number_of_channels():
@@ -61,7 +61,7 @@ def test_resnet32_takes_images_of_odd_size_and_any_number_of_channels():
 
 
 @pytest.mark.parametrize(
-    ("form", "size", "sides"),
+    ("fidelity", "size", "sides"),
     [
         ("paper", 224, [56, 28, 14, 7]),
         ("paper", 64, [16, 8, 4, 2]),
@@ -70,8 +70,8 @@ def test_resnet32_takes_images_of_odd_size_and_any_number_of_channels():
         ("released", 64, [32, 16, 8, 4]),  # no stride in its first convolution
     ],
 )
-def test_resnet18_has_four_maps_whose_sides_follow_its_stem(form, size, sides):
-    assert shapes(resnet18(form=form), size, count=1) == list(zip((64, 128, 256, 512), sides, strict=True))
+def test_resnet18_has_four_maps_whose_sides_follow_its_stem(fidelity, size, sides):
+    assert shapes(resnet18(fidelity=fidelity), size, count=1) == list(zip((64, 128, 256, 512), sides, strict=True))
 
 
 def conv(inputs, outputs, kernel):
@@ -88,35 +88,54 @@ def parameters_of(plan, shortcuts):
     return count
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_resnet32_has_the_parameters_of_its_plan(form):
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
+def test_resnet32_has_the_parameters_of_its_plan(fidelity):
     wanted = conv(3, 16, 3) + parameters_of([(16, 16, 5), (16, 32, 5), (32, 64, 4), (64, 64, 1)], shortcuts=False)
     assert wanted == 464_154 - 650  # the usual ResNet-32 for CIFAR-10 less its last layer
-    assert sum(p.numel() for p in resnet32(form=form).parameters()) == wanted
+    assert sum(p.numel() for p in resnet32(fidelity=fidelity).parameters()) == wanted
 
 
-@pytest.mark.parametrize(("form", "kernel"), [("paper", 7), ("released", 3)])
-def test_resnet18_has_the_parameters_of_its_plan(form, kernel):
+@pytest.mark.parametrize(("fidelity", "kernel"), [("paper", 7), ("released", 3)])
+def test_resnet18_has_the_parameters_of_its_plan(fidelity, kernel):
     plan = [(64, 64, 2), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
     wanted = conv(3, 64, kernel) + parameters_of(plan, shortcuts=True)
-    if form == "paper":
+    if fidelity == "paper":
         assert wanted == 11_689_512 - 513_000  # the usual ResNet-18 for ImageNet less its last layer
-    assert sum(p.numel() for p in resnet18(form=form).parameters()) == wanted
+    assert sum(p.numel() for p in resnet18(fidelity=fidelity).parameters()) == wanted
 
 
 def test_backbones_are_known_by_name():
-    assert {"resnet18": resnet18, "resnet32": resnet32} == BACKBONES
+    assert {name: BACKBONES[name] for name in ("resnet18", "resnet32")} == {"resnet18": resnet18, "resnet32": resnet32}
+    assert set(BACKBONES) == {"resnet18", "resnet32", "resnet18-ucir", "resnet32-ucir"}
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "size", "dim"), [("resnet32-ucir", (5, 5, 5), 16, 64), ("resnet18-ucir", (2, 2, 2, 2), 64, 512)]
+)
+def test_ucirs_networks_are_rectified_everywhere_but_at_the_end(name, blocks, size, dim):
+    backbone = with_statistics(BACKBONES[name]()).eval()
+    assert tuple(map(len, backbone.stages)) == blocks
+    assert [block.relu for stage in backbone.stages for block in stage] == [True] * (sum(blocks) - 1) + [False]
+    for stage in backbone.stages:
+        for block in stage:
+            widens = block.first.conv.stride == (2, 2)
+            assert (type(block.shortcut).__name__ == "ConvNorm") == widens
+            assert not widens or block.shortcut.conv.kernel_size == (1, 1)
+    maps, embedding = backbone(torch.randn(2, 3, size, size))
+    assert [bool((each < 0).any()) for each in maps] == [False] * (len(blocks) - 1) + [True]
+    assert embedding.shape == (2, dim)
+    assert bool((BACKBONES[name]().stages[0][0].second.norm.weight == 1).all())  # no block starts as its shortcut
 
 
 # ---- signs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
 @pytest.mark.parametrize("make", [resnet32, resnet18])
 @torch.no_grad()
-def test_maps_are_signed_at_the_end_of_each_stage_and_inside_it_only_in_the_released_resnet32(make, form):
+def test_maps_are_signed_at_the_end_of_each_stage_and_inside_it_only_in_the_released_resnet32(make, fidelity):
     torch.manual_seed(0)
-    backbone = with_statistics(make(form=form)).eval()
+    backbone = with_statistics(make(fidelity=fidelity)).eval()
     signed = {}
     for name, block in backbone.named_modules():
         if isinstance(block, Block):
@@ -127,7 +146,7 @@ def test_maps_are_signed_at_the_end_of_each_stage_and_inside_it_only_in_the_rele
     for s, stage in enumerate(backbone.stages):
         for b in range(len(stage)):
             last = b == len(stage) - 1
-            assert signed[f"stages.{s}.{b}"] == (last or (make is resnet32 and form == "released")), (s, b)
+            assert signed[f"stages.{s}.{b}"] == (last or (make is resnet32 and fidelity == "released")), (s, b)
 
 
 @torch.no_grad()
@@ -154,10 +173,10 @@ def test_the_widening_shortcut_takes_every_second_pixel_and_adds_channels_of_zer
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_a_new_resnet32_starts_as_its_shortcuts(form):
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
+def test_a_new_resnet32_starts_as_its_shortcuts(fidelity):
     torch.manual_seed(0)
-    backbone = resnet32(form=form).eval()
+    backbone = resnet32(fidelity=fidelity).eval()
     images = torch.randn(2, 3, 8, 8)
     stem = backbone.stem(images)
     maps, _ = backbone(images)

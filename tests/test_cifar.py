@@ -22,7 +22,7 @@ from podnet.data.augment import Transform
 from podnet.data.cifar import load_cifar100
 from podnet.data.dataset import Dataset
 from podnet.data.unpickle import load_plain
-from podnet.errors import DataError
+from podnet.errors import ConfigError, DataError
 
 Files = Mapping[str, bytes]
 
@@ -129,6 +129,20 @@ def test_both_versions_give_the_same_dataset(tmp_path: Path) -> None:
     for field in dataclasses.fields(Dataset):
         one, other = getattr(python, field.name), getattr(binary, field.name)
         assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_images_scaled_down_are_means_of_their_pixels(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "files", BINARY)
+    whole = load_cifar100(folder, checksums=None)
+    for size in (16, 8):
+        small = load_cifar100(folder, checksums=None, image_size=size)
+        step = 32 // size
+        for large, scaled in ((whole.train_images, small.train_images), (whole.test_images, small.test_images)):
+            blocks = large.numpy().astype(float).reshape(-1, 3, size, step, size, step)
+            assert np.abs(scaled.numpy() - blocks.mean((3, 5))).max() <= 0.5
+        assert (small.shape, small.transform.pad) == ((3, size, size), size // 8)
+    with pytest.raises(ConfigError, match="image_size is 12"):
+        load_cifar100(folder, checksums=None, image_size=12)
 
 
 # Where the files may be

@@ -1,6 +1,7 @@
 """The command line as a person uses it: what it prints, how it ends, and that mistakes cost nothing."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -143,9 +144,20 @@ def test_the_command_line_wins_over_the_file(tmp_path, capsys):
     assert (config["epochs"], config["lambda_c"]) == (5, 7.0)
 
 
-def test_released_fidelity_switches_the_defaults_as_a_group(capsys):
-    _, printed, _ = podnet(capsys, "run", "--fidelity", "released", "--print-config")
-    assert yaml.safe_load(printed)["intensity"] == "scale"
+def test_the_form_is_the_released_one_unless_asked_for_the_papers(capsys):
+    printed = [podnet(capsys, "run", *given, "--print-config")[1] for given in ([], ["--fidelity", "paper"])]
+    options = [yaml.safe_load(text) for text in printed]
+    wanted = [("released", "scale", "moving"), ("paper", "shift", "fixed")]
+    assert [(o["fidelity"], o["intensity"], o["finetune_batchnorm"]) for o in options] == wanted
+
+
+def test_a_run_of_an_older_version_goes_on_without_the_options_that_are_newer(tmp_path, capsys):
+    run = ["--output", tmp_path / "run", "--epochs", "1", "--finetune-epochs", "1", "--classes", "3", "--base", "2"]
+    assert podnet(capsys, "run", *run)[0] == 0
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(re.sub(r"adaptive_c: .*\n", "", config.read_text()))
+    assert podnet(capsys, "run", "--resume", tmp_path / "run")[0] == 0
+    assert "adaptive_c" in refused(capsys, "run", "--resume", tmp_path / "run", "--adaptive-c", "false")
 
 
 @pytest.mark.parametrize(
@@ -180,6 +192,12 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--ouput", "x"], "Did you mean '--output'"),
         (["--learn-eta", "perhaps"], "true or false"),
         (["--distillation", "depth"], "spatial"),
+        (["--fidelity", "text"], "paper or released|released or paper"),
+        (["--lambda-c=-1"], "0 or more"),
+        (["--step-epochs", "0"], "above 0"),
+        (["--finetune-batchnorm", "frozen"], "fixed or moving"),
+        (["--method", "icarl", "--variant", "mine"], "icarl or podnet"),
+        (["--image-size", "16"], "takes no --image-size"),
         (["--increment", "3"], "does not divide the 5 classes left"),
         (["--base", "11"], "from 1 to 10"),
         (["--memory-per-class", "500"], "has only"),

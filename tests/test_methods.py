@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from podnet.backbones import resnet32
+from podnet.building import new_network
 from podnet.errors import ConfigError
-from podnet.losses import distillation, less_forget, margin_ranking, nca, pod, pod_flat
+from podnet.losses import distillation, gradcam, less_forget, margin_ranking, nca, pod, pod_flat
 from podnet.methods import METHODS, UCIR, BiC, ICaRL, PODNet, configured
-from podnet.methods.base import constant, cosine, stepwise
+from podnet.methods.base import constant, cosine, phases_of, stepwise
 from podnet.network import Network, Outputs
 
 
@@ -25,21 +26,109 @@ TARGETS = torch.tensor([0, 3, 5, 6])
 
 def test_podnet_sums_its_three_terms_with_the_papers_weights():
     student, teacher = outputs(7, 0), outputs(6, 1)
-    terms = PODNet().phases(old=6, new=1)[0].loss(student, teacher, TARGETS)
+    terms = PODNet(fidelity="paper").phases(old=6, new=1)[0].loss(student, teacher, TARGETS)
     factor = sqrt(7 / 1)
     assert set(terms) == {"nca", "pod", "pod_flat"}
-    assert torch.allclose(terms["nca"], nca(student.similarities, TARGETS, scale=3.0, margin=0.6))
-    assert torch.allclose(terms["pod"], factor * 3 * pod(teacher.maps, student.maps))
-    assert torch.allclose(terms["pod_flat"], factor * 1 * pod_flat(teacher.embedding, student.embedding))
+    assert torch.allclose(terms["nca"], nca(student.similarities, TARGETS, scale=3.0, margin=0.6, fidelity="paper"))
+    assert torch.allclose(terms["pod"], factor * 3 * pod(teacher.maps, student.maps, fidelity="paper"))
+    assert torch.allclose(terms["pod_flat"], factor * pod_flat(teacher.embedding, student.embedding, fidelity="paper"))
 
 
-def test_podnet_released_uses_the_released_form_of_every_loss():
+def test_podnet_uses_the_released_form_of_every_loss_by_default():
     student, teacher = outputs(7, 0), outputs(6, 1)
-    terms = configured(PODNet, "cifar", {"fidelity": "released"}).phases(6, 1)[0].loss(student, teacher, TARGETS)
+    terms = configured(PODNet, "cifar", {}).phases(6, 1)[0].loss(student, teacher, TARGETS)
     factor = sqrt(7)
-    assert torch.allclose(terms["nca"], nca(student.similarities, TARGETS, scale=3.0, form="released"))
-    assert torch.allclose(terms["pod"], factor * 3 * pod(teacher.maps, student.maps, form="released"))
-    assert torch.allclose(terms["pod_flat"], factor * pod_flat(teacher.embedding, student.embedding, form="released"))
+    assert torch.allclose(terms["nca"], nca(student.similarities, TARGETS, scale=3.0, fidelity="released"))
+    assert torch.allclose(terms["pod"], factor * 3 * pod(teacher.maps, student.maps, fidelity="released"))
+    assert torch.allclose(
+        terms["pod_flat"], factor * pod_flat(teacher.embedding, student.embedding, fidelity="released")
+    )
+
+
+def test_the_fidelity_switches_hyper_parameters_as_a_group():
+    options = [configured(PODNet, "cifar", {"fidelity": fidelity}) for fidelity in ("released", "paper")]
+    assert options[0] == configured(PODNet, "cifar", {})
+    assert [(o.intensity, o.finetune_batchnorm) for o in options] == [("scale", "moving"), ("shift", "fixed")]
+    assert configured(PODNet, "imagenet", {"fidelity": "paper"}).intensity == "none"
+
+
+def test_the_weight_of_the_maps_grows_with_the_classes_unless_told_otherwise():
+    student, teacher = outputs(7, 0), outputs(6, 1)
+    terms = [PODNet(adaptive_c=grows).phases(6, 1)[0].loss(student, teacher, TARGETS) for grows in (True, False)]
+    assert torch.allclose(terms[0]["pod"], sqrt(7) * terms[1]["pod"])
+    assert torch.equal(terms[0]["pod_flat"], terms[1]["pod_flat"])
+
+
+def test_one_proxy_a_class_is_imprinted_as_a_unit_vector_times_the_mean_length():
+    torch.manual_seed(0)
+    method = PODNet(proxies=1)
+    network = Network(resnet32(1), method.classifier(64))
+    features, targets = torch.randn(12, 64), torch.full((12,), 3)
+    for seen in (3, 4):
+        method.grow(network, 3 if seen == 3 else 1, lambda: (features, targets), seed=0)
+    old, new = network.classifier.weights
+    mean = torch.nn.functional.normalize(features).mean(0)
+    assert torch.allclose(new[0, 0], mean / mean.norm() * old.norm(dim=2).mean())
+
+
+def test_step_epochs_are_those_of_later_tasks_for_any_method():
+    for method in METHODS.values():
+        chosen = method(epochs=7, step_epochs=3)
+        assert [phases_of(chosen, old, 1)[0].epochs for old in (0, 4)] == [7, 3]
+        assert [phases_of(method(epochs=7), old, 1)[0].epochs for old in (0, 4)] == [7, 7]
+
+
+def test_icarl_as_the_authors_of_podnet_ran_it():
+    student, teacher = outputs(8, 0), outputs(6, 1)
+    own, theirs = configured(ICaRL, "cifar", {}), configured(ICaRL, "cifar", {"variant": "podnet"})
+    assert (own.weight_decay, theirs.weight_decay) == (2e-5, 5e-5)
+    terms = [m.of_run(100).phases(6, 2)[0].loss(student, teacher, TARGETS)["bce"] for m in (own, theirs)]
+    assert torch.allclose(terms[0] * 100 / 8, terms[1])  # a mean over the classes seen
+    images = torch.randn(4, 3, 16, 16)
+    network = new_network(theirs, 3).eval()
+    network.classifier.add_classes(2)
+    found = network(images)
+    weights = torch.cat(list(network.classifier.weights))
+    rectified = found.maps[-1].relu().mean((2, 3))
+    assert torch.allclose(found.logits, rectified @ weights[:, :-1].T + weights[:, -1], atol=1e-6)
+    assert torch.allclose(found.embedding, found.maps[-1].mean((2, 3)), atol=1e-6)
+
+
+def test_gradcam_is_the_released_one_or_that_of_its_paper():
+    torch.manual_seed(0)
+    student, teacher = (outputs(classes, seed) for classes, seed in ((7, 0), (6, 1)))
+    pairs = []
+    for each in (student, teacher):
+        last = each.maps[-1].clone().requires_grad_()
+        weights = torch.randn(3, each.similarities.shape[1])
+        pairs.append(each._replace(maps=[last], similarities=last.mean((2, 3)) @ weights))
+    student, teacher = pairs
+
+    def distance(**options):
+        return PODNet(**options).distance(teacher, student).item()
+
+    def expected(top, fidelity):
+        scores = [each.similarities.gather(1, top) for each in (teacher, student)]
+        return gradcam(teacher.maps[-1], scores[0], student.maps[-1], scores[1], fidelity).item()
+
+    theirs = expected(student.similarities[:, :6].argmax(1, keepdim=True), "released")
+    dhars = expected(teacher.similarities.argmax(1, keepdim=True), "paper")
+    assert distance(distillation="gradcam") == theirs != dhars
+    assert distance(distillation="gradcam", fidelity="paper") == dhars
+    assert distance(distillation="attention") == dhars
+
+
+def test_the_correction_of_bic_pays_for_the_square_of_its_offset():
+    method = BiC()
+    network = new_network(method, 1)
+    for new in (4, 2):
+        network.classifier.add_classes(new)
+    with torch.no_grad():
+        network.classifier.corrections[-1].copy_(torch.tensor([0.5, 3.0]))
+    penalty = method.phases(4, 2)[1].penalty(network)["beta"]
+    assert penalty.item() == pytest.approx(0.1 * 9)
+    (gradient,) = torch.autograd.grad(penalty, network.classifier.corrections[-1])
+    assert gradient.tolist() == pytest.approx([0, 0.2 * 3])
 
 
 def test_eta_learns_from_the_similarities_and_not_from_the_margin():
@@ -47,7 +136,11 @@ def test_eta_learns_from_the_similarities_and_not_from_the_margin():
     gradients = []
     for margin in (0.0, 0.6):
         scale = torch.tensor(3.0, requires_grad=True)
-        loss = PODNet(margin=margin).phases(0, 7)[0].loss(student._replace(scale=scale), None, TARGETS)["nca"]
+        loss = (
+            PODNet(margin=margin, fidelity="paper")
+            .phases(0, 7)[0]
+            .loss(student._replace(scale=scale), None, TARGETS)["nca"]
+        )
         gradients.append(torch.autograd.grad(loss, scale)[0])
     assert torch.allclose(*gradients)
 
@@ -55,10 +148,10 @@ def test_eta_learns_from_the_similarities_and_not_from_the_margin():
 @pytest.mark.parametrize(
     ("options", "old", "learns"),
     [
-        ({}, 0, True),
-        ({}, 4, False),
+        ({"fidelity": "paper"}, 0, True),
+        ({"fidelity": "paper"}, 4, False),
         ({"fidelity": "released"}, 4, True),
-        ({"classification": "cross_entropy"}, 4, True),
+        ({"fidelity": "paper", "classification": "cross_entropy"}, 4, True),
     ],
 )
 def test_eta_rests_after_the_first_task_with_the_papers_nca(options, old, learns):
@@ -114,9 +207,9 @@ def test_hyper_parameters_are_those_of_the_papers():
     podnet = PODNet()
     assert (podnet.epochs, podnet.lr, podnet.batch_size, podnet.weight_decay) == (160, 0.1, 128, 5e-4)
     assert (podnet.lambda_c, podnet.lambda_f, podnet.proxies, podnet.margin) == (3, 1, 10, 0.6)
-    imagenet = configured(PODNet, "imagenet", {})
+    imagenet = configured(PODNet, "imagenet", {"fidelity": "paper"})
     assert (imagenet.epochs, imagenet.lambda_c, imagenet.lambda_f, imagenet.weight_decay) == (90, 8, 10, 1e-4)
-    released = configured(PODNet, "imagenet", {"fidelity": "released"})
+    released = configured(PODNet, "imagenet", {})
     assert (released.lr, released.batch_size, released.weight_decay) == (0.05, 64, 5e-4)
     icarl = ICaRL()
     rate = icarl.phases(0, 10)[0].rate

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from coloured import HUES, photos_of
+from podnet.building import new_network
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.data.decode import decode
@@ -410,7 +411,8 @@ def test_fine_tuning_for_comparison_forgets_what_the_model_keeps(learned, capsys
         entry["training"]["epochs"] = 20
     save_tensors(learned / "long.podnet", tensors, meta)
     file = Path(__file__).parent.parent / "examples" / "against_finetuning.py"
-    runpy.run_path(str(file))["main"](*(str(learned / name) for name in ("long.podnet", "compared", "first", "second")))
+    example = runpy.run_path(str(file))
+    example["main"](*(str(learned / name) for name in ("long.podnet", "compared", "first", "second")))
     lines = capsys.readouterr().out.splitlines()[1:]
     rows = {line.split()[0]: [float(cell) for cell in line.split()[1:]] for line in lines}
     model = load_model(learned / "m.podnet")
@@ -419,6 +421,10 @@ def test_fine_tuning_for_comparison_forgets_what_the_model_keeps(learned, capsys
     assert rows[str(learned / "first")][2] < 10  # a new class alone was trained on last
     assert rows[str(learned / "second")][2] == 100
     assert len(rows) == 3
+    same, ours = example["OnTheSameNetwork"](backbone=model.settings.backbone), model.learner.method
+    assert repr(new_network(same, 3).backbone) == repr(new_network(ours, 3).backbone)
+    relus = [[block.relu for stage in new_network(m, 3).backbone.stages for block in stage] for m in (same, ours)]
+    assert relus[0] == relus[1]
 
 
 def test_settings_follow_from_the_photos():

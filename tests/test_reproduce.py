@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 from contextlib import nullcontext
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -18,7 +19,8 @@ from PIL import Image
 from podnet.benchmarks import estimate
 from podnet.benchmarks.catalogue import BENCHMARKS
 from podnet.benchmarks.engines import LocalEngine
-from podnet.benchmarks.plan import class_orders, narrowed, plan
+from podnet.benchmarks.paper import ROWS as PAPER_ROWS
+from podnet.benchmarks.plan import class_orders, narrowed, plan, row_changes
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, newest, oldest
@@ -155,6 +157,9 @@ def test_what_is_done_is_not_run_again(everything, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in everything.rglob("results.jsonl")}
 
 
+DISTILLATION = ("ablation-distillation", "--scale", "smoke")
+
+
 def planned(name, folder, scale="smoke", **options):
     return plan(BENCHMARKS[name], scale, folder, common={"threads": 1}, **options)
 
@@ -189,6 +194,70 @@ def test_rows_that_differ_only_later_share_their_first_task(tmp_path):
     assert len({r.first_task.record.folder for r in distillations}) == 1
     components = planned("ablation-components", tmp_path)
     assert len({r.first_task.record.folder for r in components}) == 3  # cosine, LSC-CE, LSC
+    memories = planned("memory", tmp_path)
+    firsts = {
+        method: {r.first_task.record.folder for r in memories if r.options["method"] == method} for method in PAPER_ROWS
+    }
+    assert {method: len(folders) for method, folders in firsts.items()} == {
+        "icarl": 1,
+        "bic": 3,
+        "ucir": 1,
+        "podnet": 1,
+    }
+
+
+def method_of(row, name="ablation-distillation", **options):
+    [run] = [r for r in planned(name, Path("nowhere"), scale="full", orders="1", **options) if r.row.label == row]
+    return run.experiment.method
+
+
+def test_the_ablations_have_the_losses_and_weights_of_the_released_options():
+    """The table of docs/fidelity.md, typed again: distillation, λ_c, whether it grows with √(N/T)."""
+    wanted = {
+        "None": ("spatial", 0.0, True),
+        "POD-pixels": ("perceptual_features", 2.0, False),
+        "POD-channels": ("channels", 2.0, True),
+        "POD-gap": ("gap", 5.0, True),
+        "POD-width": ("width", 3.0, True),
+        "POD-height": ("height", 3.0, True),
+        "POD-spatial": ("spatial", 3.0, True),
+        "GradCam": ("gradcam", 0.01, True),
+        "Perceptual Style": ("perceptual_style", 0.1, False),
+    }
+    for row, options in wanted.items():
+        for name, lambda_f in (("ablation-distillation", 5.0), ("ablation-distillation-without-flat", 0.0)):
+            method = method_of(row, name)
+            assert (method.distillation, method.lambda_c, method.adaptive_c, method.lambda_f) == (*options, lambda_f)
+
+
+def test_the_ablations_of_the_papers_text_have_pods_weight_in_every_row():
+    for row, distillation in (("POD-pixels", "pixels"), ("GradCam", "gradcam"), ("POD-gap", "gap")):
+        method = method_of(row, fidelity="paper")
+        assert (method.distillation, method.lambda_c, method.lambda_f) == (distillation, 3.0, 1.0)
+
+
+def test_a_row_can_be_given_other_options():
+    changes = row_changes([BENCHMARKS["ablation-distillation"]], ["gradcam:lambda-c=0.5, lambda_f=2"])
+    assert changes == {"GradCam": {"lambda_c": "0.5", "lambda_f": "2"}}
+    method = method_of("GradCam", changes=changes)
+    assert (method.lambda_c, method.lambda_f, method.distillation) == (0.5, 2.0, "gradcam")
+    assert method_of("POD-gap", changes=changes) == method_of("POD-gap")
+    assert row_changes([BENCHMARKS["cifar100"]], ["UCIR:milestones=0.5,0.7,lr=0.2"]) == {
+        "UCIR": {"milestones": "0.5,0.7", "lr": "0.2"}
+    }
+    runs = planned("ablation-distillation", Path("nowhere"), changes=changes)
+    notes = grids(BENCHMARKS["ablation-distillation"], "smoke", runs)[0].notes
+    assert "GradCam with lambda_c 0.5, lambda_f 2." in notes
+
+
+def test_a_first_task_whose_training_was_removed_is_made_again(tmp_path):
+    [chosen] = [r for r in planned("proxies", tmp_path) if r.column.label == "2"]
+    first = chosen.first_task.record
+    for _ in run(chosen.first_task.experiment, first):
+        pass
+    first.trained_first_task().unlink()  # by somebody in need of room
+    assert [o.status for o in carry_out([chosen], LocalEngine(1)) if o is not None] == ["started", "done"] * 2
+    assert chosen.finished()
 
 
 def test_two_commands_at_once_run_everything_once(tmp_path):
@@ -249,7 +318,7 @@ def test_a_damaged_first_task_is_learned_again(everything, tmp_path):
     first = chosen.first_task
     for _ in run(first.experiment, first.record):
         pass
-    checkpoint = first.record.checkpoints / "0000-end.safetensors"
+    checkpoint = first.record.trained_first_task()
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     notices = [r.text for r in run(chosen.experiment, chosen.record, "resume", first.record) if isinstance(r, Notice)]
     assert len(notices) == 1
@@ -336,7 +405,8 @@ def test_starting_again_leaves_nothing_old_beside_what_is_new(tmp_path):
     for r in [*runs, *(r.first_task for r in runs)]:
         pretend(r, 50.0)
         r.record.checkpoints.mkdir(parents=True, exist_ok=True)
-        (r.record.checkpoints / FIRST_TASK_DONE).touch()
+        for name in ("0000-0-00001.safetensors", FIRST_TASK_DONE):
+            (r.record.checkpoints / name).touch()
     assert all(r.finished() and r.first_task.finished() for r in runs)
     next(carry_out(runs, Instant(), resume=False))  # stopped as soon as the first has begun
     assert not any(r.finished() or r.first_task.finished() for r in runs)
@@ -367,7 +437,8 @@ def test_a_file_of_classes_is_known_by_what_it_says(tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (None, [("paper:0", 1)]),
+        (None, [("paper:0", 1), ("paper:1", 2)]),
+        ("1", [("paper:0", 1)]),
         ("2", [("paper:0", 1), ("paper:1", 2)]),
         ("paper:2,paper:0", [("paper:2", 3), ("paper:0", 1)]),
         ("4", [("paper:0", 1), ("paper:1", 2), ("paper:2", 3), ("random", 4)]),
@@ -441,6 +512,13 @@ def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, 
         (["cifar100", "--scale", "smoke", "--orders", "paper:0"], "no class order for digits"),
         (["cifar100", "--scale", "small", "--data-path", "/nowhere"], "/nowhere"),
         (["cifar100", "--scale", "smoke", "--device", "gpu"], "cannot use"),
+        (["cifar100", "--scale", "smoke", "--fidelity", "text"], "invalid choice"),
+        ([*DISTILLATION, "--set", "GradCum:lambda_c=1"], "Did you mean 'GradCam'"),
+        ([*DISTILLATION, "--set", "GradCam:lambda_c=-1"], "lambda_c is -1.0; it must be 0 or more"),
+        ([*DISTILLATION, "--set", "GradCam:lambda_d=1"], "which is no option of it to set"),
+        ([*DISTILLATION, "--set", "GradCam"], "write ROW:OPTION=VALUE"),
+        ([*DISTILLATION, "--set", "GradCam:seed=3"], "which is no option of it to set"),
+        ([*DISTILLATION, "--set", "GradCam:fidelity=paper"], "which is no option of it to set"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, words, capsys, tmp_path):

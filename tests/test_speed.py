@@ -68,7 +68,7 @@ def test_our_iteration_is_the_plain_one(convolutions):
 def small_network():
     """The parts of ResNet-32, two blocks: quick to compile."""
     stem = torch.nn.Sequential(ConvNorm(3, 8, 3), torch.nn.ReLU(inplace=True))
-    stages = [_stage(8, 16, 2, 2, lambda *_: EverySecondPixel())]
+    stages = [_stage(8, 16, 2, [True, False], lambda *_: EverySecondPixel())]
     network = Network(ResNet(3, stem, stages, dim=16), PODNet(proxies=2).classifier(16))
     network.classifier.add_classes(10)
     return channels_last(network)
@@ -125,11 +125,11 @@ def test_batch_norm_summed_in_blocks_is_batch_norm(shape):
 
 
 @pytest.mark.parametrize("name", ["resnet32", "resnet18"])
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_the_teacher_adds_and_rectifies_while_it_convolves(name, form, monkeypatch):
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
+def test_the_teacher_adds_and_rectifies_while_it_convolves(name, fidelity, monkeypatch):
     """Against the same network, which adds and rectifies one after the other where gradients may be wanted."""
     torch.manual_seed(0)
-    backbone = BACKBONES[name](form=form)
+    backbone = BACKBONES[name](fidelity=fidelity)
     network = Network(backbone, PODNet(proxies=2).classifier(backbone.dim))
     network.classifier.add_classes(3)
     images = torch.randn(4, 3, 40, 40)
@@ -159,10 +159,9 @@ def test_the_features_that_the_plain_pass_extracts_are_ours():
     torch.testing.assert_close(learner.features(task.train_images), theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("fidelity", "passes"), [("paper", 1), ("released", 2)])
-def test_new_images_are_read_again_only_if_their_features_may_have_changed(fidelity, passes, monkeypatch):
-    """The released fine-tuning updates the statistics of BatchNorm; the paper's leaves features as they are."""
-    method = PODNet(epochs=1, finetune_epochs=1, fidelity=fidelity)
+@pytest.mark.parametrize(("batchnorm", "passes"), [("fixed", 1), ("moving", 2)])
+def test_new_images_are_read_again_only_if_their_features_may_have_changed(batchnorm, passes, monkeypatch):
+    method = PODNet(epochs=1, finetune_epochs=1, finetune_batchnorm=batchnorm)
     learner, task = before_a_step(3, method, images=40, per_class=5)
     read = []
     extract = learner._extract

@@ -190,7 +190,7 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
         (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors file that exists"),
         (["--backbone", "resnet32", "--weights", "hub"], "resnet32 starts from random weights"),
         (["--backbone", "timm:convit_tiny", "--weights", "none"], "cannot be asked for its maps"),
-        (["--backbone", "resnet99"], "must be resnet18, resnet32 or timm:NAME. Did you mean 'resnet32'?"),
+        (["--backbone", "resnet99"], "resnet32-ucir or timm:NAME. Did you mean 'resnet32'?"),
     ],
 )
 def test_what_cannot_work_is_told(tmp_path, capsys, options, message):

@@ -1,7 +1,8 @@
 """The convolutional networks of the paper: image -> one map for each stage (what POD compares) and the embedding.
 
-The ReLU after the last block of each stage is left out, so that maps are signed. `form` chooses between the paper's
-text and the released code, which leaves it out after every block of ResNet-32 and gives ResNet-18 another stem.
+The ReLU after the last block of each stage is left out, so that maps are signed. `fidelity` chooses between the paper's
+text and the released code, which leaves it out after every block of ResNet-32 and gives ResNet-18 another stem. UCIR's
+own networks keep it everywhere but at the very end.
 """
 
 from __future__ import annotations
@@ -74,11 +75,18 @@ class EverySecondPixel(nn.Module):
 class Block(nn.Module):
     """Two 3x3 convolutions beside a shortcut; `relu` tells whether their sum is rectified.
 
-    With `overwrites` a frozen block may write over what it was given.
+    With `overwrites` a frozen block may write over what it was given; with `starts_as_shortcut` a new one adds nothing.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, relu: bool, overwrites: bool = False
+        self,
+        inputs: int,
+        outputs: int,
+        stride: int,
+        shortcut: nn.Module,
+        relu: bool,
+        overwrites: bool = False,
+        starts_as_shortcut: bool = True,
     ) -> None:
         super().__init__()
         self.first = ConvNorm(inputs, outputs, 3, stride)
@@ -86,8 +94,9 @@ class Block(nn.Module):
         self.shortcut = shortcut
         self.relu = relu
         self.overwrites = overwrites
-        assert isinstance(self.second.norm, nn.BatchNorm2d)
-        nn.init.zeros_(self.second.norm.weight)  # a new block starts as its shortcut
+        if starts_as_shortcut:
+            assert isinstance(self.second.norm, nn.BatchNorm2d)
+            nn.init.zeros_(self.second.norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.first(x, relu=True)
@@ -127,12 +136,15 @@ class ResNet(Backbone):
         return maps, x.mean((2, 3))
 
 
+Shortcut = Callable[[int, int], nn.Module]
+
+
 def _stage(
-    inputs: int, outputs: int, depth: int, stride: int, shortcut: Callable[[int, int], nn.Module], relu: bool = True
+    inputs: int, outputs: int, stride: int, relus: Sequence[bool], shortcut: Shortcut, starts_as_shortcut: bool = True
 ) -> nn.Sequential:
-    """Blocks of which the first may widen and the last has no ReLU; with relu=False none has one."""
+    """A block for each of `relus`, which tell whether its sum is rectified; the first block may widen."""
     blocks = []
-    for i in range(depth):
+    for i, relu in enumerate(relus):
         widens = i == 0 and (stride != 1 or inputs != outputs)
         blocks.append(
             Block(
@@ -140,28 +152,72 @@ def _stage(
                 outputs,
                 stride if i == 0 else 1,
                 shortcut(inputs, outputs) if widens else nn.Identity(),
-                relu and i < depth - 1,
+                relu,
                 overwrites=widens or i > 0,  # else it is given the map of the stage before, which POD needs
+                starts_as_shortcut=starts_as_shortcut,
             )
         )
     return nn.Sequential(*blocks)
 
 
-def resnet32(channels: int = 3, form: Fidelity = "paper") -> ResNet:
+def _every_second_pixel(inputs: int, outputs: int) -> nn.Module:
+    return EverySecondPixel()
+
+
+def _projection(inputs: int, outputs: int) -> nn.Module:
+    return ConvNorm(inputs, outputs, 1, 2)
+
+
+def _all_but_last(depth: int) -> list[bool]:
+    return [True] * (depth - 1) + [False]
+
+
+SMALL = ((16, 16, 1), (16, 32, 2), (32, 64, 2))  # inputs, outputs and stride of each stage
+LARGE = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
+
+
+def _small_stem(channels: int) -> nn.Module:
+    return nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU(inplace=True))
+
+
+def _large_stem(first: ConvNorm) -> nn.Module:
+    return nn.Sequential(first, nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
+
+
+def resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """iCaRL's ResNet-32 for small images: widths 16, 32, 64; four maps, the fourth one block after the third; 64-d."""
-    stem = nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU(inplace=True))
-    plan = [(16, 16, 5, 1), (16, 32, 5, 2), (32, 64, 4, 2), (64, 64, 1, 1)]  # inputs, outputs, depth, stride
-    stages = [_stage(*row, lambda *_: EverySecondPixel(), relu=form == "paper") for row in plan]
-    return ResNet(channels, stem, stages, dim=64)
+    plan = zip((*SMALL, (64, 64, 1)), (5, 5, 4, 1), strict=True)
+    stages = [
+        _stage(*row, _all_but_last(depth) if fidelity == "paper" else [False] * depth, _every_second_pixel)
+        for row, depth in plan
+    ]
+    return ResNet(channels, _small_stem(channels), stages, dim=64)
 
 
-def resnet18(channels: int = 3, form: Fidelity = "paper") -> ResNet:
+def resnet18(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 at stride 1, not 7x7 at 2."""
-    first = ConvNorm(channels, 64, 7, 2) if form == "paper" else ConvNorm(channels, 64, 3)
-    stem = nn.Sequential(first, nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
-    plan = [(64, 64, 2, 1), (64, 128, 2, 2), (128, 256, 2, 2), (256, 512, 2, 2)]
-    stages = [_stage(*row, lambda inputs, outputs: ConvNorm(inputs, outputs, 1, 2)) for row in plan]
-    return ResNet(channels, stem, stages, dim=512)
+    first = ConvNorm(channels, 64, 7, 2) if fidelity == "paper" else ConvNorm(channels, 64, 3)
+    stages = [_stage(*row, _all_but_last(2), _projection) for row in LARGE]
+    return ResNet(channels, _large_stem(first), stages, dim=512)
 
 
-BACKBONES: dict[str, Callable[..., ResNet]] = {"resnet18": resnet18, "resnet32": resnet32}
+def ucir_resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
+    """The ResNet-32 that UCIR's authors trained: three stages of five blocks, 1x1 convolutions as shortcuts."""
+    relus = ([True] * 5, [True] * 5, _all_but_last(5))
+    stages = [_stage(*row, relu, _projection, starts_as_shortcut=False) for row, relu in zip(SMALL, relus, strict=True)]
+    return ResNet(channels, _small_stem(channels), stages, dim=64)
+
+
+def ucir_resnet18(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
+    """The ResNet-18 that UCIR's authors trained: the usual one, but for the last ReLU."""
+    relus = ([True] * 2, [True] * 2, [True] * 2, _all_but_last(2))
+    stages = [_stage(*row, relu, _projection, starts_as_shortcut=False) for row, relu in zip(LARGE, relus, strict=True)]
+    return ResNet(channels, _large_stem(ConvNorm(channels, 64, 7, 2)), stages, dim=512)
+
+
+BACKBONES: dict[str, Callable[..., ResNet]] = {
+    "resnet18": resnet18,
+    "resnet18-ucir": ucir_resnet18,
+    "resnet32": resnet32,
+    "resnet32-ucir": ucir_resnet32,
+}

@@ -21,8 +21,8 @@ def new_network(method: Method, channels: int) -> Network:
     if method.backbone.startswith(PREFIX):
         backbone = TimmBackbone(method.backbone, channels)
     else:
-        backbone = BACKBONES[method.backbone](channels, form=method.form)
-    return Network(backbone, method.classifier(backbone.dim))
+        backbone = BACKBONES[method.backbone](channels, fidelity=method.backbone_fidelity)
+    return Network(backbone, method.classifier(backbone.dim), method.rectifies)
 
 
 def require_known(backbone: str, weights: str = "none") -> None:

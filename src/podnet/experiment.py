@@ -25,7 +25,7 @@ from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
-from podnet.runs import FIRST_TASK_DONE, Run
+from podnet.runs import Run
 from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.team import ALONE, Team
@@ -49,7 +49,7 @@ class Experiment:
     validation: float = 0.0  # share of the training images held out to test on, instead of the test images
     mirror: bool | None = None  # whether a mirror image shows the same class; None: as the dataset says
     subset: str | None = None  # which classes of a larger dataset: for imagenet100 released, ucir or a file
-    image_size: int | None = None  # side of the crops of photos; None: 224
+    image_size: int | None = None  # side of the crops of photos; None: 224. Of CIFAR-100 32 (None), 16 or 8
     unreadable: Literal["error", "skip"] | None = None  # what to do about a photo that cannot be read; None: error
     seed: int = 1
     device: str = "auto"  # a GPU where there is one
@@ -71,23 +71,25 @@ class Experiment:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def __post_init__(self) -> None:
-        for option, least in {
-            "threads": 0,
-            "checkpoint_seconds": 0,
-            "exemplar_megabytes": 0,
-            "devices": 1,
-            "num_nodes": 1,
-        }.items():
+        leasts = {"threads": 0, "checkpoint_seconds": 0, "exemplar_megabytes": 0, "devices": 1, "num_nodes": 1}
+        for option, least in leasts.items():
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
 
     def first_task(self) -> Experiment:
-        """The experiment that ends after the first task: the same one for all that differ only later."""
+        """The experiment that ends after the first task: the same one for all whose training differs only later.
+
+        How many exemplars a class may keep matters to the training of a first task only where a method reserves some.
+        """
         method = self.method if self.classes is None else self.method.of_run(self.classes)
-        defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in method.later}
-        return replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
+        later = method.later | {"step_epochs"}
+        defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in later}
+        alone = replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
+        if self.base is None or method.reserved(self.memory().quota(self.base)):
+            return alone
+        return replace(alone, memory_per_class=1, memory_total=None)  # exemplars are chosen after training
 
     def load_dataset(self, team: Team = ALONE) -> Dataset:
         given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
@@ -241,9 +243,11 @@ def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, fi
 
 
 def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
+    trained = first_task.trained_first_task()
     try:
-        load_tensors(first_task.checkpoints / FIRST_TASK_DONE)
-        record.begin_as(first_task, tasks)
+        if trained is not None:
+            load_tensors(trained)
+            record.begin_as(first_task, trained, tasks)
     except DamagedFileError as error:
         yield Notice(f"{error} Learning the first task again.")
 
@@ -268,7 +272,8 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
             assert learner.progress is not None
             line = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase, **asdict(event)}
             append_line(record.epochs_file, line)
-            if time.monotonic() - saved >= checkpoint_seconds:
+            trained = task.index == 0 and event.epoch + 1 == event.epochs  # what other runs may begin from
+            if trained or time.monotonic() - saved >= checkpoint_seconds:
                 write_checkpoint(record, learner, task.index)
                 saved = time.monotonic()
         yield event

@@ -1,7 +1,7 @@
 """The losses of PODNet, of its rivals and of its ablations: plain functions from tensors to a scalar.
 
 Every function averages over the batch. `old` is what the frozen teacher gave, `new` what the student gave.
-`form` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
+`fidelity` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ def _pooled(maps: Tensor, pooling: Pooling) -> list[Tensor]:
 
 
 def pod(
-    old_maps: Sequence[Tensor], new_maps: Sequence[Tensor], pooling: Pooling = "spatial", form: Fidelity = "paper"
+    old_maps: Sequence[Tensor],
+    new_maps: Sequence[Tensor],
+    pooling: Pooling = "spatial",
+    fidelity: Fidelity = "released",
 ) -> Tensor:
     """Pooled Outputs Distillation: distance of pooled, L2-normalised maps (B, C, H, W), averaged over the maps.
 
-    Equations 1 to 5 of the paper; activations are squared before pooling (its supplementary material). The paper's
-    form sums the squared distances of the width and the height pooling; the released form normalises the two
-    together and leaves the distance un-squared.
+    Equations 1 to 5 of the paper; activations are squared before pooling (its supplementary material). The released
+    form normalises the width and the height pooling together and takes their distance; the paper's text normalises
+    each and sums the squared distances.
     """
     if len(old_maps) != len(new_maps) or not new_maps:
         raise ValueError(f"pod got {len(old_maps)} old and {len(new_maps)} new maps; give one pair for each stage.")
     total = new_maps[0].new_zeros(())
     for old, new in zip(old_maps, new_maps, strict=True):
         pairs = list(zip(_pooled(old, pooling), _pooled(new, pooling), strict=True))
-        if form == "released":
+        if fidelity == "released":
             a, b = (torch.cat(side, dim=1) for side in zip(*pairs, strict=True))
             distance = (F.normalize(a) - F.normalize(b)).norm(dim=1)  # (B,)
         else:
@@ -59,10 +62,10 @@ def pod(
     return total / len(new_maps)
 
 
-def pod_flat(old_embedding: Tensor, new_embedding: Tensor, form: Fidelity = "paper") -> Tensor:
-    """POD on the final embedding (B, D), equation 6: squared distance of unit vectors; released: half that, 1 - cos."""
+def pod_flat(old_embedding: Tensor, new_embedding: Tensor, fidelity: Fidelity = "released") -> Tensor:
+    """POD on the final embedding (B, D), equation 6: 1 - cos; in the paper's text twice that, the squared distance."""
     squared = (F.normalize(old_embedding) - F.normalize(new_embedding)).square().sum(1).mean()
-    return squared / 2 if form == "released" else squared
+    return squared / 2 if fidelity == "released" else squared
 
 
 def nca(
@@ -71,18 +74,18 @@ def nca(
     scale: float | Tensor = 1.0,
     margin: float | Tensor = 0.6,
     hinge: bool = True,
-    form: Fidelity = "paper",
+    fidelity: Fidelity = "released",
 ) -> Tensor:
     """The classification loss of the LSC, equation 9: [-log exp(η(ŷ_y - δ)) / Σ_{i≠y} exp(η ŷ_i)]₊ on (B, classes).
 
-    In the released form the margin cancels, similarities are shifted by their maximum, the true class leaves exp(0) in
-    the denominator, and there is no hinge.
+    That is the paper's text. In the released form the margin cancels, similarities are shifted by their maximum, the
+    true class leaves exp(0) in the denominator, and there is no hinge.
     """
     if similarities.shape[1] < 2:
         return similarities.sum() * 0  # one class alone has nothing to be told apart from
     logits = scale * similarities
     own = targets[:, None]
-    if form == "released":
+    if fidelity == "released":
         logits = logits - logits.max(1, keepdim=True).values
         others = logits.scatter(1, own, 0.0)
         return (others.logsumexp(1) - logits.gather(1, own).squeeze(1)).mean()
@@ -96,21 +99,41 @@ def lsc_cross_entropy(similarities: Tensor, targets: Tensor, scale: float | Tens
     return F.cross_entropy(scale * similarities, targets)
 
 
-def gradcam(old_map: Tensor, old_scores: Tensor, new_map: Tensor, new_scores: Tensor) -> Tensor:
+def perceptual_features(old_maps: Sequence[Tensor], new_maps: Sequence[Tensor]) -> Tensor:
+    """Feature reconstruction (Johnson et al., 2016): squared distance of L2-normalised maps (B, C, H, W) by their size.
+
+    The released options of the paper's row POD-pixels run this, not POD: next to no distillation.
+    """
+    total = new_maps[0].new_zeros(())
+    for old, new in zip(old_maps, new_maps, strict=True):
+        distance = (F.normalize(old.flatten(1)) - F.normalize(new.flatten(1))).square()
+        total = total + distance.mean(1).mean()
+    return total / len(new_maps)
+
+
+def gradcam(
+    old_map: Tensor, old_scores: Tensor, new_map: Tensor, new_scores: Tensor, fidelity: Fidelity = "released"
+) -> Tensor:
     """Distillation of Grad-CAM attention (Dhar et al., 2019): L1 distance of L2-normalised attention maps.
 
     `scores` (B,) is the score of one class an image, the same class for both networks; it must depend on its `map`
-    (B, C, H, W), because the attention weighs each channel by the score's mean gradient there.
+    (B, C, H, W), because the attention weighs each channel by the score's mean gradient there. The released form keeps
+    the channels apart and takes those weights as constants; Dhar et al. sum over channels and learn through both.
     """
-    old, new = (attention(maps, scores).flatten(1) for maps, scores in ((old_map, old_scores), (new_map, new_scores)))
+    released = fidelity == "released"
+    pairs = ((old_map, old_scores), (new_map, new_scores))
+    old, new = (attention(maps, scores, summed=not released, constant=released).flatten(1) for maps, scores in pairs)
     return (F.normalize(old.detach()) - F.normalize(new)).abs().sum(1).mean()
 
 
-def attention(maps: Tensor, scores: Tensor) -> Tensor:
-    """Grad-CAM: where on its map (B, C, H, W) the score (B,) of an image comes from, (B, H, W), 0 and more."""
-    (gradient,) = torch.autograd.grad(scores.sum(), maps, create_graph=True)
-    weights = gradient.mean((2, 3), keepdim=True)  # (B, C, 1, 1)
-    return (weights * maps).sum(1).relu()
+def attention(maps: Tensor, scores: Tensor, summed: bool = True, constant: bool = False) -> Tensor:
+    """Grad-CAM: where on its map (B, C, H, W) the score (B,) of an image comes from, 0 and more.
+
+    (B, H, W), or (B, C, H, W) where channels are not `summed`. With `constant` their weights have no gradient.
+    """
+    (gradient,) = torch.autograd.grad(scores.sum(), maps, create_graph=not constant, retain_graph=True)
+    weighted = gradient.mean((2, 3), keepdim=True) * maps
+    return (weighted.sum(1) if summed else weighted).relu()
 
 
 def perceptual_style(old_maps: Sequence[Tensor], new_maps: Sequence[Tensor]) -> Tensor:

@@ -27,12 +27,13 @@ class Outputs(NamedTuple):
 
 
 class Network(nn.Module):
-    """A backbone and a growing classifier."""
+    """A backbone and a growing classifier, which may be given the last map rectified: then not so the embedding."""
 
-    def __init__(self, backbone: Backbone, classifier: GrowingClassifier) -> None:
+    def __init__(self, backbone: Backbone, classifier: GrowingClassifier, rectifies: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier
+        self.rectifies = rectifies
         self.mixed: torch.dtype | None = None  # of the convolutions, where it is not float32 as all else
         self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
@@ -47,7 +48,8 @@ class Network(nn.Module):
         with torch.set_grad_enabled(attention or torch.is_grad_enabled()):
             if attention:
                 embedding = maps[-1].mean((2, 3))
-            return Outputs(maps, embedding, self.classifier(embedding), self.classifier.scale)
+            classified = maps[-1].relu().mean((2, 3)) if self.rectifies else embedding
+            return Outputs(maps, embedding, self.classifier(classified), self.classifier.scale)
 
     def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         trains = torch.is_grad_enabled() and next(self.backbone.parameters()).requires_grad

@@ -187,17 +187,18 @@ class Run:
         """Newest first."""
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
-    def begin_as(self, other: Run, tasks: int) -> None:
-        """Take over the first of `tasks` tasks from a run of it alone; the checkpoint comes last and makes it count."""
-        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.results()]
-        write_atomically(self.results_file, "".join(lines))
-        for name in ("epochs.jsonl", "environment.json"):
-            write_atomically(self.folder / name, (other.folder / name).read_bytes())
-        files = [*sorted(other.predictions.glob("*.safetensors")), *sorted(other.exemplars.glob("*.pack"))]
-        for path in (*files, other.checkpoints / FIRST_TASK_DONE):
-            copy = self.folder / path.relative_to(other.folder)
-            copy.parent.mkdir(exist_ok=True)
-            write_atomically(copy, path.read_bytes())
+    def trained_first_task(self) -> Path | None:
+        """Of a finished run of its first task: the checkpoint after training, before exemplars were chosen."""
+        newest, *before = [path.name for path in self.checkpoint_files()] or [""]
+        return self.checkpoints / before[0] if newest == FIRST_TASK_DONE and before else None
+
+    def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
+        """Take over the training of the first of `tasks` tasks; the checkpoint comes last and makes it count."""
+        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs()]
+        write_atomically(self.epochs_file, "".join(lines))
+        write_atomically(self.folder / "environment.json", (other.folder / "environment.json").read_bytes())
+        self.checkpoints.mkdir(exist_ok=True)
+        write_atomically(self.checkpoints / trained.name, trained.read_bytes())
 
     def clear(self) -> None:
         """Remove what an earlier run left, its configuration first: without one the folder is no run."""

@@ -81,6 +81,12 @@ def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
     return dict(terms)
 
 
+def _joined(terms: dict[str, Tensor], penalties: dict[str, Tensor], phase: Phase) -> dict[str, Tensor]:
+    if taken := terms.keys() & penalties.keys():
+        raise ConfigError(f"the loss and the penalty of phase {phase.name} both give {min(taken)}; rename one.")
+    return terms | penalties
+
+
 def fit(
     network: Network,
     phase: Phase,
@@ -126,6 +132,8 @@ def fit(
             with torch.no_grad():
                 old = teacher(inputs, phase.attention) if teacher is not None and phase.distils else None
             terms = _scalars(phase.loss(student, old, targets[chosen]), phase)
+            if phase.penalty is not None:
+                terms = _joined(terms, _scalars(phase.penalty(network), phase), phase)
             optimizer.zero_grad()
             loss = torch.stack(list(terms.values())).sum() * (counts * team.size / len(part))
             scaler.scale(loss).backward()

@@ -1,4 +1,4 @@
-"""3x3 convolutions with fewer multiplications, for a CPU with AVX2 and not AVX-512.
+"""3x3 convolutions with fewer multiplications, for CPUs that multiply 256 bits at a time.
 
 There convolutions are most of the time of training, and oneDNN has nothing of the kind. The arithmetic is in
 winograd.cpp, which is compiled where the package is installed with a C++ compiler at hand. It rounds less than a plain
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,12 +25,27 @@ PIXELS = 2048  # with fewer it does not pay to transform the filters
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None where there are none, none that load, or others are faster."""
     found = find_spec("podnet._winograd")
-    if found is None or found.origin is None or torch.backends.cpu.get_cpu_capability() != "AVX2":
+    if found is None or found.origin is None or not _pays():
         return None
     try:
         return ctypes.CDLL(found.origin)
     except OSError:  # of another system
         return None
+
+
+def _pays() -> bool:
+    """Whether AVX2 is all there is, or AVX-512 in two halves as on AMD's Zen 4, where ours are 1.3 times as fast."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return capability == "AVX2" or (capability == "AVX512" and _is_zen4())
+
+
+def _is_zen4() -> bool:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return False
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return (said.get("vendor_id"), said.get("cpu family")) == ("AuthenticAMD", "25")
 
 
 class Convolution(nn.Conv2d):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podnet.benchmarks.paper import PAPER, Number, Numbers, by_inference, plain, reported, with_std
@@ -16,6 +16,7 @@ class Row:
     label: str
     options: Mapping[str, Any]
     inferences: tuple[str, ...] = ("nme", "cnn")
+    in_text: Mapping[str, Any] | None = None  # the options instead, where PODNet is the paper's text's
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,38 @@ DISTILLATIONS = {
 }
 
 
-def _distillation(name: str, **options: Any) -> Row:
-    return podnet(DISTILLATIONS[name], **({"lambda_c": 0.0} if name == "none" else {"distillation": name}), **options)
+# Table 3b: losses and weights of the options files that the authors released. The paper's text gives none: there all
+# have POD's weight.
+RELEASED_DISTILLATIONS: dict[str, dict[str, Any]] = {
+    "none": {"lambda_c": 0.0},
+    "pixels": {"distillation": "perceptual_features", "lambda_c": 2.0, "adaptive_c": False},
+    "channels": {"distillation": "channels", "lambda_c": 2.0},
+    "gap": {"distillation": "gap", "lambda_c": 5.0},
+    "width": {"distillation": "width", "lambda_c": 3.0},
+    "height": {"distillation": "height", "lambda_c": 3.0},
+    "spatial": {"distillation": "spatial", "lambda_c": 3.0},
+    "gradcam": {"distillation": "gradcam", "lambda_c": 0.01},
+    "perceptual_style": {"distillation": "perceptual_style", "lambda_c": 0.1, "adaptive_c": False},
+}
+RELEASED_LAMBDA_F = 5.0  # in every row that has POD-flat, where PODNet itself has 1
 
 
-def _distillations(table: str, **options: Any) -> tuple[tuple[Row, ...], Numbers]:
+def _distillation(name: str, flat: bool = True) -> Row:
+    released = {**RELEASED_DISTILLATIONS[name], "lambda_f": RELEASED_LAMBDA_F if flat else 0.0}
+    in_text: dict[str, Any] = {"lambda_c": 0.0} if name == "none" else {"distillation": name}
+    in_text |= {} if flat else {"lambda_f": 0.0}
+    return replace(podnet(DISTILLATIONS[name], **released), in_text={"method": "podnet", **in_text})
+
+
+def _distillations(table: str, flat: bool) -> tuple[tuple[Row, ...], Numbers]:
     """Table 3b, or its version without POD-flat."""
     values = PAPER["ablation_distillation"][table]
-    rows = tuple(_distillation(name, **options) for name in values)
+    rows = tuple(_distillation(name, flat) for name in values)
     return rows, by_inference((DISTILLATIONS[name], pair) for name, pair in values.items())
 
 
-WITH_FLAT, WITH_FLAT_NUMBERS = _distillations("with_pod_flat")
-WITHOUT_FLAT, WITHOUT_FLAT_NUMBERS = _distillations("without_pod_flat", lambda_f=0.0)
+WITH_FLAT, WITH_FLAT_NUMBERS = _distillations("with_pod_flat", flat=True)
+WITHOUT_FLAT, WITHOUT_FLAT_NUMBERS = _distillations("without_pod_flat", flat=False)
 
 MEMORIES = PAPER["memory_per_class"]["columns"]
 BASES = PAPER["initial_task_size"]["columns"]
@@ -209,7 +229,7 @@ BENCHMARKS: dict[str, Benchmark] = {
                 podnet("no distillation", lambda_c=0.0, lambda_f=0.0),
                 podnet("POD-flat", lambda_c=0.0),
                 _distillation("pixels"),
-                _distillation("spatial"),
+                podnet("POD-spatial"),
             ),
             (ONE_CLASS,),
             balance=True,

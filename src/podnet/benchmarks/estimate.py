@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -12,9 +12,11 @@ from podnet.benchmarks.plan import Planned
 from podnet.building import choose_device
 from podnet.compute import Compute
 from podnet.data import SOURCES, Transform
+from podnet.fidelity import Fidelity
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import Method, Replay
+from podnet.methods.base import phases_of
 from podnet.tasks import Task
 from podnet.training import Iteration
 
@@ -22,19 +24,31 @@ SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each fam
 ITERATIONS = 3
 
 
+@dataclass(frozen=True, kw_only=True)
+class Yardstick(Replay):
+    """The plainest training of the network of some method."""
+
+    fidelity: Fidelity = "paper"
+
+    @property
+    def backbone_fidelity(self) -> Fidelity:
+        return self.fidelity
+
+
 def seconds(planned: Planned, done: int = 0) -> float:
     """Training time of a run of which so many tasks are done; what else there is takes little beside it."""
     experiment = planned.experiment
     method = experiment.method
     side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
-    kind = Replay(backbone=method.backbone, batch_size=method.batch_size)  # losses cost little beside the network
+    # Losses cost little beside the network.
+    kind = Yardstick(backbone=method.backbone, batch_size=method.batch_size, fidelity=method.backbone_fidelity)
     step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
     memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
     total, old = 0.0, 0
     for task in range(planned.tasks):
         new = int(planned.options["base" if task == 0 else "increment"])
         kept = memory.quota(old + new)
-        for number, phase in enumerate([] if task < done else method.phases(old, new)):
+        for number, phase in enumerate([] if task < done else phases_of(method, old, new)):
             if number == 0:
                 total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
             else:  # on a balanced set, training the classifier alone

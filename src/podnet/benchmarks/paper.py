@@ -57,7 +57,8 @@ def by_inference(rows: Iterable[tuple[str, Iterable[float]]]) -> Numbers:
 
 ROWS = {"icarl": "iCaRL", "bic": "BiC", "ucir": "UCIR", "podnet": "PODNet"}
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
-WHOLE = {"distillation": "spatial", "classification": "nca", "proxies": 10}  # PODNet with all its parts
+# PODNet with all its parts
+WHOLE = {"distillation": "spatial", "classification": "nca", "proxies": 10, "adaptive_c": True}
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Number]:
@@ -67,6 +68,7 @@ def published(config: Mapping[str, Any]) -> dict[str, Number]:
     half = classes // 2
     protocol = (config.get("classes") or classes, config.get("base") or half, config.get("memory_per_class"))
     changed = any(config.get(option) for option in ("images_per_class", "validation", "memory_total"))
+    changed |= config.get("image_size") not in (None, 32 if dataset == "cifar100" else 224)
     ablated = any(config.get(option, value) != value for option, value in WHOLE.items())
     ablated |= any(config.get(option) == 0 for option in ("lambda_c", "lambda_f"))
     if not method or not classes or protocol != (classes, half, 20) or changed or ablated:

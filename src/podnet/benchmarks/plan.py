@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from podnet.config import resolve
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.experiment import Experiment
-from podnet.runs import CHANGEABLE, FIRST_TASK_DONE, Run, folder_name
+from podnet.methods import METHODS
+from podnet.runs import CHANGEABLE, Run, folder_name
 from podnet.tasks import spell_out
 
 
@@ -31,6 +33,7 @@ class Planned:
     runs: Path  # the folder that holds the run folders
     images: int  # training images of a class, more or less
     axis: str = ""  # what the column's label is a number of
+    changes: Mapping[str, Any] = field(default_factory=dict)  # what the user set otherwise in this row
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -61,7 +64,7 @@ class Planned:
 
     def finished(self) -> bool:
         """Whether all is there: of a run of the first task also the checkpoint that others begin from."""
-        usable = self.tasks > 1 or (self.record.checkpoints / FIRST_TASK_DONE).exists()
+        usable = self.tasks > 1 or self.record.trained_first_task() is not None
         return usable and self.record.config_file.exists() and self.tasks_done() == self.tasks
 
     def tasks_done(self) -> int:
@@ -124,22 +127,27 @@ def plan(
     folder: Path,
     orders: str | None = None,
     common: Mapping[str, Any] | None = None,
-    fidelity: str = "paper",
+    fidelity: str = "released",
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Planned]:
-    """Every run of the benchmark; `common` options (data path, device, threads) go to each."""
+    """Every run of the benchmark; `common` options (data path, device, threads) go to each, `changes` to their rows."""
     setting = SETTINGS[scale][benchmark.dataset]
     planned = []
     for column in benchmark.columns:
         for row in benchmark.rows:
             for order, seed in class_orders(setting, orders):
-                options = _options(setting, row, column) | {"order": order, "seed": seed} | dict(common or {})
-                if row.options["method"] == "podnet":
+                own = row.in_text if fidelity == "paper" and row.in_text is not None else row.options
+                options = _options(setting, own, column) | {"order": order, "seed": seed} | dict(common or {})
+                if own["method"] == "podnet":
                     options["fidelity"] = fidelity
-                planned.append(Planned(row, column, order, options, folder / "runs", setting.images, benchmark.axis))
+                changed = (changes or {}).get(row.label, {})
+                options |= changed
+                runs, axis = folder / "runs", benchmark.axis
+                planned.append(Planned(row, column, order, options, runs, setting.images, axis, changed))
     return planned
 
 
-def _options(setting: Setting, row: Row, column: Column) -> dict[str, Any]:
+def _options(setting: Setting, own: Mapping[str, Any], column: Column) -> dict[str, Any]:
     protocol: dict[str, Any] = {
         "dataset": setting.dataset,
         "classes": setting.classes,
@@ -149,6 +157,30 @@ def _options(setting: Setting, row: Row, column: Column) -> dict[str, Any]:
     if column.memory_total:
         protocol["memory_total"] = setting.memory_total
     else:
-        protocol["memory_per_class"] = min(column.memory_per_class or 20, setting.largest_memory)
-    own = setting.method_options.get(row.options["method"], {})
-    return protocol | dict(setting.options) | dict(own) | dict(row.options) | dict(column.options)
+        protocol["memory_per_class"] = setting.memories(column.memory_per_class or 20)
+    scaled = setting.method_options.get(own["method"], {})
+    return protocol | dict(setting.options) | dict(scaled) | dict(own) | dict(column.options)
+
+
+def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Options of rows from texts such as "GradCam:lambda_c=3,distillation=attention", by the rows' labels."""
+    rows = {row.label.lower(): row for benchmark in benchmarks for row in benchmark.rows}
+    labels = [row.label for row in rows.values()]
+    changes: dict[str, dict[str, str]] = {}
+    for text in given:
+        name, _, settings = text.partition(":")
+        pairs = [part.partition("=") for part in re.split(r",(?=[^,]*=)", settings)]  # a value may have commas
+        if not all(option.strip() and value.strip() for option, _, value in pairs):
+            raise ConfigError(f"--set is {text!r}; write ROW:OPTION=VALUE, such as GradCam:lambda_c=0.03.")
+        if name.strip().lower() not in rows:
+            raise ConfigError(f"there is no row {name!r}; there are {', '.join(labels)}.{nearest(name, labels)}")
+        row = rows[name.strip().lower()]
+        method = METHODS[row.options["method"]]
+        known = {each.name for each in fields(method)} - {method.switch}
+        for option, _, value in pairs:
+            option = option.strip().replace("-", "_")
+            if option not in known:
+                hint = nearest(option, known)
+                raise ConfigError(f"--set gives {row.label} {option!r}, which is no option of it to set.{hint}")
+            changes.setdefault(row.label, {})[option] = value.strip()
+    return changes

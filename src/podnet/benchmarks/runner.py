@@ -13,6 +13,7 @@ from podnet.benchmarks.assignment import assign
 from podnet.benchmarks.engines import Engine
 from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
+from podnet.runs import FIRST_TASK_DONE
 
 LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes
 
@@ -37,7 +38,7 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
     active: dict[Future[str | PodnetError], Planned] = {}
     failed: dict[Path, str] = {}  # why, of each folder
     old = [] if resume else [each for run in waiting for each in (run, run.first_task) if each.record.exists()]
-    outdated = {run.record.folder for run in old}
+    outdated = {run.record.folder for run in old} | {run.record.folder for run in waiting if _lost_its_training(run)}
     for run in old:
         _is_taken(run, outdated)  # stopped half-way, there are no old results left beside new ones
     told: set[Path] = set()  # of those that another process has
@@ -86,6 +87,11 @@ def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
         if not (resume and run.finished()):
             runs.setdefault(run.record.folder, run)
     return list(runs.values())
+
+
+def _lost_its_training(run: Planned) -> bool:
+    """A first task of which only the last checkpoint is left: nothing can begin from it, and it would not go on."""
+    return run.tasks == 1 and [path.name for path in run.record.checkpoint_files()] == [FIRST_TASK_DONE]
 
 
 def _is_ready(run: Planned, failed: Mapping[Path, str]) -> bool:

@@ -75,7 +75,13 @@ def _grid(
         rows=tuple((label, tuple(cells)) for label, cells in rows),
         ours="ours" if scale == "full" else f"ours, {scale}",
         paper="paper" if scale == "full" else "paper, full",
-        notes=(in_words(benchmark, scale), *_loans(benchmark, rows), *_fidelity(planned), *_lacking(planned)),
+        notes=(
+            in_words(benchmark, scale),
+            *_loans(benchmark, rows),
+            *_fidelity(planned),
+            *_changed(planned),
+            *_lacking(planned),
+        ),
     )
 
 
@@ -88,8 +94,14 @@ def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str
 
 def _fidelity(planned: Sequence[Planned]) -> list[str]:
     """Of PODNet, where it is not the default."""
-    given = {run.options.get("fidelity", "paper") for run in planned} - {"paper"}
-    return [f"PODNet in the {fidelity} fidelity." for fidelity in given]
+    given = {run.options.get("fidelity", "released") for run in planned} - {"released"}
+    return [f"PODNet with --fidelity {fidelity}." for fidelity in given]
+
+
+def _changed(planned: Sequence[Planned]) -> list[str]:
+    """Which rows have other options than the paper's."""
+    changes = {run.row.label: run.changes for run in planned if run.changes}
+    return [f"{row} with {', '.join(f'{k} {v}' for k, v in given.items())}." for row, given in changes.items()]
 
 
 def _lacking(planned: Sequence[Planned]) -> list[str]:

@@ -53,6 +53,10 @@ def _dispatch(arguments: list[str]) -> int:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)
         raise ConfigError(f"'podnet {known.command}' does not take {unknown[0]}.{hint}")
+    if known.command == "demo":
+        from podnet.cli.demo import demo_command
+
+        return demo_command(known.output, known.seed)
     if known.command == "reproduce":
         from podnet.cli.reproduce import reproduce_command
 

@@ -20,7 +20,7 @@ def methods_command(name: str | None) -> int:
         console.print("'podnet methods NAME' lists the hyper-parameters of one.", highlight=False)
         return 0
     method_class = type(resolve({"method": name}).method)
-    table = Table("option", "is", "CIFAR-100", "other data", title=method_class.summary, title_justify="left", box=None)
+    table = Table("option", "is", "CIFAR-100", "otherwise", title=method_class.summary, title_justify="left", box=None)
     for option, (kind, default) in describe(method_class).items():
         others = [f"{data}: {values[option]}" for data, values in method_class.presets.items() if option in values]
         table.add_row(f"--{option.replace('_', '-')}", kind, str(default), ", ".join(others))

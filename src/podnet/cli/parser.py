@@ -49,6 +49,11 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"podnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     add_model_commands(commands)
+    demo = commands.add_parser(
+        "demo", help="see forgetting, and what helps, on the embedded digits", allow_abbrev=False
+    )
+    demo.add_argument("--output", metavar="FOLDER", default="runs/demo", help="where to write (default: runs/demo)")
+    demo.add_argument("--seed", metavar="N", type=int, default=1, help="of all randomness (default: 1)")
     _add_run(commands)
     _add_reproduce(commands)
     report = commands.add_parser("report", help="tables, figures and a page of any runs", allow_abbrev=False)
@@ -78,7 +83,7 @@ def _add_run(commands: Any) -> None:
         allow_abbrev=False,
     )
     add = run.add_argument
-    add("--method", help="podnet (default), ucir, icarl, bic, replay, joint, or your own: FILE.py:CLASS")
+    add("--method", help="podnet (default), ucir, icarl, bic, replay, finetuning, joint, or your own: FILE.py:CLASS")
     add("--dataset", help="digits (default, embedded), cifar100, imagenet100, imagenet1000, imagenet or npz")
     add("--data-path", metavar="PATH", help="where the dataset is")
     add("--classes", metavar="N", help="only the first N classes of the order")
@@ -90,11 +95,12 @@ def _add_run(commands: Any) -> None:
     add("--images-per-class", metavar="N", help="only the first N training images of each class")
     add("--validation", metavar="SHARE", help="hold out this share of the training images and test on it")
     add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
+    add("--step-epochs", metavar="N", help="the same for the tasks after the first (default: as many as there)")
     add("--batch-size", metavar="N", help="images of one update (default: the method's)")
-    add("--fidelity", help="paper (default) or released: the paper's text or the authors' code, for podnet")
+    add("--fidelity", help="released (default) or paper: the authors' code or the paper's text, for podnet")
     add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
-    add("--image-size", metavar="N", help="side of the crops of photos (default: 224)")
+    add("--image-size", metavar="N", help="side of the crops of photos (default: 224); of cifar100 32, 16 or 8")
     add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops the run (default) or is left out")
     add("--workers", metavar="N", help="processes that decode photos (default: one a core, at most 8)")
     add("--seed", metavar="N", help="of all randomness (default: 1)")
@@ -153,7 +159,14 @@ def _add_reproduce(commands: Any) -> None:
         metavar="N or ORDER,...",
         help="class orders: how many, or which (default: the paper's at full scale)",
     )
-    add("--fidelity", choices=("paper", "released"), default="paper", help="of PODNet (default: paper)")
+    add("--fidelity", choices=("released", "paper"), default="released", help="of PODNet (default: released)")
+    add(
+        "--set",
+        metavar="ROW:OPTION=VALUE,...",
+        action="append",
+        default=[],
+        help="other hyper-parameters for a row, such as GradCam:lambda_c=0.03; may be given several times",
+    )
     add(
         "--jobs",
         metavar="N",

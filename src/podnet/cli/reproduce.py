@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
 from podnet.benchmarks.engines import Engine, make_engine
 from podnet.benchmarks.estimate import seconds
-from podnet.benchmarks.plan import Planned, narrowed, plan
+from podnet.benchmarks.plan import Planned, narrowed, plan, row_changes
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
@@ -47,7 +47,8 @@ def reproduce_command(known: argparse.Namespace) -> int:
         known.engine, known.jobs, folder, known.gpus_per_run or 0, known.address or "auto", sbatch_options(known.slurm)
     )
     benchmarks = _chosen(known.name, _words(known.only), _words(known.columns))
-    plans = {benchmark.name: _plan(benchmark, known, folder) for benchmark in benchmarks}
+    changes = row_changes(benchmarks, known.set)
+    plans = {benchmark.name: _plan(benchmark, known, folder, changes) for benchmark in benchmarks}
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
     if known.dry_run:
         return _dry_run(console, runs, known)
@@ -57,7 +58,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     if known.resume and (done := sum(run.finished() for run in runs)):
         console.print(f"{done} of {len(runs)} runs are there already.", highlight=False)
     failed = _follow(console, runs, engine, known.resume)
-    name = f"{known.name}-{known.scale}" + ("-released" if known.fidelity == "released" else "")
+    name = f"{known.name}-{known.scale}" + ("-paper" if known.fidelity == "paper" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
     for sentence in failed:
         console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
@@ -98,7 +99,9 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> li
     return [narrowed(BENCHMARKS[name], rows, columns)]
 
 
-def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list[Planned]:
+def _plan(
+    benchmark: Benchmark, known: argparse.Namespace, folder: Path, changes: Mapping[str, Mapping[str, Any]]
+) -> list[Planned]:
     """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
     setting = SETTINGS[known.scale][benchmark.dataset]
     source = SOURCES[setting.dataset]
@@ -111,7 +114,10 @@ def _plan(benchmark: Benchmark, known: argparse.Namespace, folder: Path) -> list
         if path is None and not known.dry_run:
             raise ConfigError(f"{benchmark.name} at scale {known.scale} needs --data-path: {source.summary}.")
         common["data_path"] = path
-    return plan(benchmark, known.scale, folder, known.orders, common, known.fidelity)
+    planned = plan(benchmark, known.scale, folder, known.orders, common, known.fidelity, changes)
+    for run in planned:
+        _ = run.experiment  # options that cannot be are refused before any run is started
+    return planned
 
 
 def _check(runs: Sequence[Planned], resume: bool, device_too: bool) -> None:

@@ -102,9 +102,11 @@ def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Ru
         raise ConfigError("--resume needs the folder of the run: 'podnet run --resume FOLDER'.")
     record = Run(folder)
     recorded = record.config()
-    experiment = resolve(recorded | _read_yaml(known.config) | given)
+    wanted = _read_yaml(known.config) | given
+    experiment = resolve(recorded | wanted)
     config = experiment.options()
-    changed = [key for key in config if key not in CHANGEABLE and config[key] != recorded.get(key)]
+    known_then = config | dict.fromkeys(wanted) | recorded  # an option that is newer than the run has its default
+    changed = [key for key in config if key not in CHANGEABLE and config[key] != known_then[key]]
     if changed:
         raise ConfigError(
             f"{folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "

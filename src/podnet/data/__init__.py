@@ -56,6 +56,7 @@ SOURCES: dict[str, Source] = {
         "cifar",
         classes=100,
         order="paper:0",
+        options=("image_size",),
     ),
     "npz": Source(
         "your own arrays: a .npz file with x_train, y_train, x_test, y_test and perhaps class_names",

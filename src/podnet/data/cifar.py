@@ -12,12 +12,13 @@ from typing import IO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.data.unpickle import load_plain
-from podnet.errors import DataError
+from podnet.errors import ConfigError, DataError
 
 OFFICIAL: Mapping[str, str] = {
     "train.bin": "sha1:e207cd2e05b73b1393c74c7f5e7bea451d63e08e",
@@ -30,7 +31,9 @@ PYTHON = ("train", "test", "meta")
 BINARY = ("train.bin", "test.bin", "fine_label_names.txt")
 WANTED = f"{', '.join(PYTHON)} (Python version) or {', '.join(BINARY)} (binary version)"
 CLASSES = 100
-PIXELS = 3 * 32 * 32
+SIDE = 32
+SIZES = (8, 16, SIDE)
+PIXELS = 3 * SIDE * SIDE
 RECORD = 2 + PIXELS  # coarse label, fine label, then the red, green and blue planes
 MEAN = (0.5071, 0.4867, 0.4408)  # of the training images: red, green, blue
 STD = (0.2675, 0.2565, 0.2761)
@@ -40,12 +43,16 @@ BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, OverflowError, Memory
 Split = tuple[Tensor, Tensor]  # images (N, 3, 32, 32) uint8, fine labels (N,) int64
 
 
-def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICIAL) -> Dataset:
-    """CIFAR-100 with its 100 fine classes.
+def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICIAL, image_size: int = SIDE) -> Dataset:
+    """CIFAR-100 with its 100 fine classes, in 32 pixels, or scaled down to 16 or 8.
 
     `path` is the official archive, its extracted folder, or a folder that holds one of them. Each file is compared with
     its checksum ("sha1:..." or "md5:...", by file name) before it is decoded; `checksums=None` skips that.
     """
+    if image_size not in SIZES:
+        raise ConfigError(
+            f"image_size is {image_size}; images of CIFAR-100 have {SIDE} pixels, or scaled down 16 or 8."
+        )
     try:
         origin, files = _find(Path(path))
     except OSError as error:
@@ -53,7 +60,18 @@ def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICI
     for name, data in files.items():
         _verify(data, (checksums or {}).get(name), f"{origin}: {name}")
     train, test, class_names = (_decode_python if "meta" in files else _decode_binary)(files, origin)
-    return Dataset("cifar100", *train, *test, class_names, (3, 32, 32), Transform(MEAN, STD, pad=4, flip=True))
+    (train_images, train_labels), (test_images, test_labels) = train, test
+    images = (_scaled(train_images, image_size), train_labels, _scaled(test_images, image_size), test_labels)
+    transform = Transform(MEAN, STD, pad=image_size // 8, flip=True)
+    return Dataset("cifar100", *images, class_names, (3, image_size, image_size), transform)
+
+
+def _scaled(images: Tensor, size: int) -> Tensor:
+    """Images (N, C, 32, 32) uint8 at a smaller size: each pixel the mean of those it stands for."""
+    if size == SIDE:
+        return images
+    chunks = [F.avg_pool2d(chunk.float(), SIDE // size).round().to(torch.uint8) for chunk in images.split(1000)]
+    return torch.cat(chunks)
 
 
 def _find(path: Path) -> tuple[Path, dict[str, bytes]]:

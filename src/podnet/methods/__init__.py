@@ -11,13 +11,14 @@ from podnet.methods.bic import BiC
 from podnet.methods.icarl import ICaRL
 from podnet.methods.own import load_method
 from podnet.methods.podnet import PODNet
-from podnet.methods.replay import Joint, Replay
+from podnet.methods.replay import FineTuning, Joint, Replay
 from podnet.methods.ucir import UCIR
 
 __all__ = [
     "METHODS",
     "UCIR",
     "BiC",
+    "FineTuning",
     "ICaRL",
     "Joint",
     "Method",
@@ -29,14 +30,14 @@ __all__ = [
     "load_method",
 ]
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (PODNet, UCIR, ICaRL, BiC, Replay, Joint)}
+METHODS: dict[str, type[Method]] = {m.name: m for m in (PODNet, UCIR, ICaRL, BiC, Replay, FineTuning, Joint)}
 
 
 def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:
     """The method with its defaults for a family of data ("cifar", "imagenet", "digits"), then the given values."""
-    default = {f.name: f.default for f in fields(method)}.get("fidelity", "paper")
-    fidelity = overrides.get("fidelity", default)
+    defaults = {f.name: f.default for f in fields(method)}
+    choice = overrides.get(method.switch, defaults.get(method.switch))
     values: dict[str, Any] = {}
-    for preset in (family, fidelity, f"{family} {fidelity}", f"{dataset} {fidelity}"):
+    for preset in (family, choice, f"{family} {choice}", f"{dataset} {choice}"):
         values |= method.presets.get(preset, {})
     return method(**values | dict(overrides))

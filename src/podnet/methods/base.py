@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -105,12 +105,15 @@ class Phase:
     update_statistics: bool = True  # BatchNorm in training mode
     weight_decay: float | None = None  # None: the method's
     clip: float | None = None  # clamp each gradient element
+    penalty: Callable[[Network], dict[str, Tensor]] | None = None  # terms of the weights, beside those of the loss
 
     def __post_init__(self) -> None:
         for part, example in {"loss": "loss(student, teacher, targets)", "rate": "constant(0.1)"}.items():
             if not callable(getattr(self, part)):
                 given = getattr(self, part)
                 raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
+        if self.penalty is not None and not callable(self.penalty):
+            raise ConfigError(f"the penalty of phase {self.name} is {self.penalty!r}; give a function of the network.")
 
 
 def constant(rate: float) -> Schedule:
@@ -135,10 +138,12 @@ DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits; the papers k
 class Method:
     """The base of all methods: how long and how fast to train, and what every one of them must say.
 
-    Defaults are each paper's for CIFAR-100; `presets` hold what differs for other data and for `fidelity="released"`.
+    Defaults are each paper's for CIFAR-100; `presets` hold what differs for other data and for the choices of the
+    field that `switch` names.
     """
 
     epochs: int = 160
+    step_epochs: int | None = None  # of the tasks after the first; None: as many as there
     batch_size: int = 128
     lr: float = 0.1
     momentum: float = 0.9
@@ -154,9 +159,21 @@ class Method:
     keeps_exemplars: ClassVar[bool] = True
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    switch: ClassVar[str] = ""  # the field whose choices have presets, too
     later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters that have no say in the first task
     positive: ClassVar[frozenset[str]] = frozenset(
-        {"epochs", "batch_size", "lr", "proxies", "eta", "sharpness", "temperature", "negatives", "total_classes"}
+        {
+            "epochs",
+            "step_epochs",
+            "batch_size",
+            "lr",
+            "proxies",
+            "eta",
+            "sharpness",
+            "temperature",
+            "negatives",
+            "total_classes",
+        }
     )
 
     def __post_init__(self) -> None:
@@ -167,8 +184,13 @@ class Method:
                 raise ConfigError(f"{option} is {value}; it must be {least}.")
 
     @property
-    def form(self) -> Fidelity:
+    def backbone_fidelity(self) -> Fidelity:
         return "paper"
+
+    @property
+    def rectifies(self) -> bool:
+        """Whether the classifier is given the last map rectified."""
+        return False
 
     def of_run(self, classes: int) -> Method:
         """The method in a run of so many classes in all, where it wants to know."""
@@ -193,6 +215,8 @@ class Method:
 
 def phases_of(method: Method, old: int, new: int) -> list[Phase]:
     """The phases of a task of a method, which may be a user's own, if they are what they should be."""
+    if old and method.step_epochs is not None:
+        method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
         raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")

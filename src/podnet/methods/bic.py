@@ -28,12 +28,13 @@ class BiC(Method):
     held_out: float = 0.1  # share of the exemplars that only the bias correction ever sees
     bias_epochs: int = 200
     bias_lr: float = 0.05
+    bias_penalty: float = 0.1  # times β², in the loss of the correction
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
     inferences = ("cnn",)
     no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
-    later = frozenset({"temperature", "bias_epochs", "bias_lr"})
+    later = frozenset({"temperature", "bias_epochs", "bias_lr", "bias_penalty"})
     presets = {
         "imagenet": {
             "epochs": 100,
@@ -104,6 +105,7 @@ class BiC(Method):
             augment=False,
             update_statistics=False,
             weight_decay=0.0,
+            penalty=lambda network: {"beta": self.bias_penalty * newest_correction(network)[0][1].square()},
         )
         return [train, bias] if old and self.bias_epochs else [train]
 

@@ -12,7 +12,16 @@ from torch import Tensor
 from podnet.classifiers import LocalSimilarityClassifier
 from podnet.data.augment import Intensity
 from podnet.fidelity import Fidelity
-from podnet.losses import Pooling, gradcam, lsc_cross_entropy, nca, perceptual_style, pod, pod_flat
+from podnet.losses import (
+    Pooling,
+    gradcam,
+    lsc_cross_entropy,
+    nca,
+    perceptual_features,
+    perceptual_style,
+    pod,
+    pod_flat,
+)
 from podnet.methods.base import (
     DIGITS,
     Method,
@@ -34,7 +43,8 @@ class PODNet(Method):
 
     lambda_c: float = 3.0  # weight of POD on the maps
     lambda_f: float = 1.0  # weight of POD-flat on the embedding
-    distillation: Pooling | Literal["gradcam", "perceptual_style"] = "spatial"
+    distillation: Pooling | Literal["perceptual_features", "perceptual_style", "gradcam", "attention"] = "spatial"
+    adaptive_c: bool = True  # whether λ_c grows with √(N/T), as λ_f does
     proxies: int = 10  # per class; 1 is the cosine classifier
     classification: Literal["nca", "cross_entropy"] = "nca"
     margin: float = 0.6
@@ -44,12 +54,24 @@ class PODNet(Method):
     imprint_first: bool = False  # the first classes, too: for a pretrained backbone, which the paper does not have
     finetune_epochs: int = 20
     finetune_lr: float = 0.05
-    intensity: Intensity = "shift"
-    fidelity: Fidelity = "paper"
+    finetune_batchnorm: Literal["fixed", "moving"] = "moving"  # its statistics, which decide the features
+    intensity: Intensity = "scale"
+    fidelity: Fidelity = "released"
 
     name = "podnet"
     summary = "Pooled Outputs Distillation and a Local Similarity Classifier (Douillard et al., 2020)"
-    later = frozenset({"lambda_c", "lambda_f", "distillation", "finetune_epochs", "finetune_lr"})
+    later = frozenset(
+        {
+            "lambda_c",
+            "lambda_f",
+            "distillation",
+            "adaptive_c",
+            "finetune_epochs",
+            "finetune_lr",
+            "finetune_batchnorm",
+        }
+    )
+    switch = "fidelity"
     presets = {
         "imagenet": {
             "lambda_c": 8.0,
@@ -57,27 +79,30 @@ class PODNet(Method):
             "epochs": 90,
             "weight_decay": 1e-4,
             "finetune_lr": 0.01,
-            "intensity": "none",
             "backbone": "resnet18",
         },
         # Not the paper's. Weaker distillation than for ImageNet, and similarities that count from the first update.
         "pretrained": {"lambda_c": 3.0, "lambda_f": 1.0, "eta": 10.0, "finetune_lr": 0.05, "imprint_first": True},
         "digits": {**DIGITS, "finetune_epochs": 10},
-        "released": {"intensity": "scale"},
+        "digits released": {"finetune_epochs": 40},  # on few images the bias to the new class takes updates to undo
+        "paper": {"intensity": "shift", "finetune_batchnorm": "fixed"},
+        "imagenet paper": {"intensity": "none"},
         "imagenet released": {"lr": 0.05, "batch_size": 64, "weight_decay": 5e-4},
         "imagenet1000 released": {"weight_decay": 1e-4},
     }
 
     @property
-    def form(self) -> Fidelity:
+    def backbone_fidelity(self) -> Fidelity:
         return self.fidelity
 
     def classifier(self, dim: int) -> LocalSimilarityClassifier:
-        similarity = "cosine" if self.fidelity == "paper" else "distance"
+        ablated = self.proxies == 1 and self.classification == "cross_entropy"  # "Cosine" of table 3a
+        similarity = "cosine" if self.fidelity == "paper" or ablated else "distance"
         return LocalSimilarityClassifier(dim, self.proxies, self.eta, self.learn_eta, similarity, self.sharpness)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        imprint_new_classes(network, new, features, seed, first=self.imprint_first)
+        unit = self.proxies == 1 and self.fidelity == "released"
+        imprint_new_classes(network, new, features, seed, unit, first=self.imprint_first)
 
     def phases(self, old: int, new: int) -> list[Phase]:
         weight = sqrt((old + new) / new)  # λ = √(N/T)
@@ -89,12 +114,13 @@ class PODNet(Method):
             # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
             # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
             margin = self.margin * student.scale.detach()
-            return {"nca": nca(student.logits, targets, margin=margin, form=self.fidelity)}
+            return {"nca": nca(student.logits, targets, margin=margin, fidelity=self.fidelity)}
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             terms = classify(student, targets)
             if teacher is not None and self.lambda_c:
-                terms["pod"] = weight * self.lambda_c * self.distance(teacher, student)
+                growth = weight if self.adaptive_c else 1.0
+                terms["pod"] = growth * self.lambda_c * self.distance(teacher, student)
             if teacher is not None and self.lambda_f:
                 flat = pod_flat(teacher.embedding, student.embedding, self.fidelity)
                 terms["pod_flat"] = weight * self.lambda_f * flat
@@ -109,7 +135,7 @@ class PODNet(Method):
             cosine(self.lr, self.epochs, lag=int(released)),
             parameters=without_scale if rests else all_but_old_classes,
             distils=old > 0 and bool(self.lambda_c or self.lambda_f),
-            attention=old > 0 and self.distillation == "gradcam",
+            attention=old > 0 and self.distillation in ("gradcam", "attention"),
             clip=5.0 if released else None,
         )
         finetune = Phase(
@@ -119,17 +145,25 @@ class PODNet(Method):
             constant(self.finetune_lr),
             images=balanced,
             parameters=class_weights,
-            update_statistics=released,
+            update_statistics=self.finetune_batchnorm == "moving",
             clip=5.0 if released else None,
         )
         return [train, finetune] if old and self.finetune_epochs else [train]
 
     def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
-        """The distillation between maps: POD, or the two losses of other papers in the ablation."""
-        if self.distillation == "gradcam":
-            top = teacher.similarities.argmax(1, keepdim=True)  # the old class the teacher sees
-            scores = [outputs.similarities.gather(1, top) for outputs in (teacher, student)]
-            return gradcam(teacher.maps[-1], scores[0], student.maps[-1], scores[1])
+        """The distillation between maps: POD, or a loss of another paper in the ablation."""
+        if self.distillation == "perceptual_features":
+            return perceptual_features(teacher.maps, student.maps)
         if self.distillation == "perceptual_style":
             return perceptual_style(teacher.maps, student.maps)
+        if self.distillation == "gradcam" or self.distillation == "attention":
+            return self._attention_distance(teacher, student)
         return pod(teacher.maps, student.maps, self.distillation, self.fidelity)
+
+    def _attention_distance(self, teacher: Outputs, student: Outputs) -> Tensor:
+        """Between Grad-CAM maps of one old class an image: the student's highest as released, else the teacher's."""
+        fidelity: Fidelity = self.fidelity if self.distillation == "gradcam" else "paper"  # that of Dhar et al.
+        seen = student.similarities[:, : teacher.similarities.shape[1]]
+        top = (seen if fidelity == "released" else teacher.similarities).argmax(1, keepdim=True)
+        scores = [outputs.similarities.gather(1, top) for outputs in (teacher, student)]
+        return gradcam(teacher.maps[-1], scores[0], student.maps[-1], scores[1], fidelity)

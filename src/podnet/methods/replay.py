@@ -1,4 +1,4 @@
-"""The two bounds: plain replay, which only rehearses its exemplars, and joint training, which never loses any data."""
+"""What every method is measured against: fine-tuning and plain replay from below, joint training from above."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from podnet.network import Network, Outputs
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Method):
-    """Cross-entropy on the new images and the exemplars, nothing against forgetting: the lower bound."""
+    """Cross-entropy on the new images and the exemplars, nothing else against forgetting."""
 
     name = "replay"
-    summary = "Plain rehearsal of the exemplars, no distillation: the lower bound"
+    summary = "Plain rehearsal of the exemplars, no distillation"
     presets = {"imagenet": {"epochs": 90, "weight_decay": 1e-4, "backbone": "resnet18"}, "digits": DIGITS}
 
     def phases(self, old: int, new: int) -> list[Phase]:
@@ -26,6 +26,17 @@ class Replay(Method):
             return {"ce": F.cross_entropy(student.logits, targets)}
 
         return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(Replay):
+    """Cross-entropy on the new images alone: no memory, and nothing against forgetting."""
+
+    name = "finetuning"
+    summary = "Training on the new classes alone, no memory: what forgetting looks like"
+    inferences = ("cnn",)
+    no_inference = "no NME: fine-tuning keeps no exemplars."
+    keeps_exemplars = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +53,6 @@ class Joint(Replay):
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         """Forget everything: random weights for the classes seen so far and the new ones."""
         seen = network.classifier.classes + new
-        network.backbone = BACKBONES[self.backbone](network.backbone.channels)
+        network.backbone = BACKBONES[self.backbone](network.backbone.channels, self.backbone_fidelity)
         network.classifier = self.classifier(network.backbone.dim)
         network.classifier.add_classes(seen)

@@ -35,6 +35,7 @@ class UCIR(Method):
     margin: float = 0.5
     finetune_epochs: int = 0  # class-balanced fine-tuning of the classifier; the authors use it on ImageNet
     finetune_lr: float = 0.01
+    backbone: str = "resnet32-ucir"  # its authors' own, which the PODNet paper ran, too
 
     name = "ucir"
     summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"
@@ -46,7 +47,7 @@ class UCIR(Method):
             "finetune_epochs": 20,
             "milestones": (1 / 3, 2 / 3),
             "weight_decay": 1e-4,
-            "backbone": "resnet18",
+            "backbone": "resnet18-ucir",
         },
         "digits": DIGITS,
     }

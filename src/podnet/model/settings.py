@@ -81,9 +81,8 @@ class Choice:
 
 
 def make_learner(settings: Settings, training: Training, device: str) -> Learner:
-    """A learner without classes: PODNet as released, which kept more in our measurements than the text's form."""
+    """A learner without classes: PODNet."""
     options = {
-        "fidelity": "released",
         "backbone": settings.backbone,
         "epochs": training.epochs,
         "batch_size": training.batch_size,

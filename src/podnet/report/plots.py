@@ -32,6 +32,7 @@ COLOURS = {
     "icarl": "#009e73",
     "bic": "#cc79a7",
     "replay": "#e69f00",
+    "finetuning": "#999999",
     "joint": "#000000",
 }
 FURTHER_COLOURS = (

@@ -23,24 +23,23 @@ SHIFTS = [[min(max(value + shift, 0), 255) for value in range(256)] * 3 for shif
 class PlainBlock(nn.Module):
     """Two convolutions beside iCaRL's shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, relu: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.stride = stride
-        self.relu = relu
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        out: Tensor = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         if self.stride > 1:
             x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, x.shape[1]))
-        return F.relu(out + x) if self.relu else out + x
+        return out + x
 
 
 class PlainResNet32(Backbone):
-    """The paper's ResNet-32 a second time."""
+    """The released ResNet-32 a second time."""
 
     channels, dim = 3, 64
 
@@ -50,8 +49,7 @@ class PlainResNet32(Backbone):
         self.bn = nn.BatchNorm2d(16)
         stages = []
         for inputs, outputs, depth, stride in [(16, 16, 5, 1), (16, 32, 5, 2), (32, 64, 4, 2), (64, 64, 1, 1)]:
-            blocks = [PlainBlock(inputs if i == 0 else outputs, outputs, 1, i < depth - 1) for i in range(depth)]
-            blocks[0] = PlainBlock(inputs, outputs, stride, depth > 1)
+            blocks = [PlainBlock(inputs if i == 0 else outputs, outputs, stride if i == 0 else 1) for i in range(depth)]
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.ModuleList(stages)
 
@@ -79,14 +77,13 @@ def plain_copy(network: Network) -> Network:
 
 
 class PlainPODNet(PODNet):
-    """POD-spatial as one reads it in the paper, on maps that lie in memory channel by channel."""
+    """POD-spatial as one would write it down, on maps that lie in memory channel by channel."""
 
     def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
         total = torch.zeros(())
         for old, new in zip(teacher.maps, student.maps, strict=True):
-            for axis in (3, 2):
-                a, b = (F.normalize(maps.square().sum(axis).flatten(1)) for maps in (old, new))
-                total = total + (a - b).square().sum(1).mean()
+            pooled = [torch.cat([maps.square().sum(axis).flatten(1) for axis in (3, 2)], dim=1) for maps in (old, new)]
+            total = total + (F.normalize(pooled[0]) - F.normalize(pooled[1])).norm(dim=1).mean()
         return total / len(student.maps)
 
 
