@@ -23,15 +23,18 @@ def _one_thread():
 @pytest.fixture(scope="session")
 def double_winograd(tmp_path_factory):
     """Our convolutions compiled for float64, where equal mathematics gives equal numbers."""
+    import torch
+
     import podnet
     from podnet import winograd
 
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if winograd.library() is None or compiler is None:
-        pytest.skip("our convolutions are for a CPU with AVX2 (with AVX-512 only Zen 4), and need a C++ compiler")
+        pytest.skip("our convolutions are for a CPU with AVX2 or AVX-512, and need a C++ compiler")
     out = tmp_path_factory.mktemp("double") / "winograd.so"
     source = Path(podnet.__file__).with_name("winograd.cpp")
-    flags = ["-DREAL=double", "-O2", "-mavx2", "-mfma", "-fopenmp", "-shared", "-fPIC"]
+    kind = {"AVX2": "-mavx2", "AVX512": "-mavx512f"}[torch.backends.cpu.get_cpu_capability()]
+    flags = ["-DREAL=double", "-O2", kind, "-mfma", "-fopenmp", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, str(source), "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))
 

@@ -80,6 +80,19 @@ def test_it_adds_and_rectifies_on_the_way_to_memory(relu):
     close(plus, wanted)
 
 
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="this CPU has no AVX-512")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_kinds_of_cpu_give_the_same_bits(shape, monkeypatch):
+    x, weight, slope = (each.detach() for each in scene(shape, torch.float32))
+    results = []
+    for kind in ("AVX2", "AVX512"):
+        compiled = winograd.compiled_for(kind)
+        monkeypatch.setattr(winograd, "library", lambda compiled=compiled: compiled)
+        results.append((convolve(x, weight), convolve(x, weight, backwards=True), winograd.slope_of_weight(x, slope)))
+    for narrow, wide in zip(*results, strict=True):
+        assert torch.equal(narrow, wide)
+
+
 def test_what_is_not_a_number_is_not_hidden():
     x, weight, _ = (each.detach() for each in scene((1, 16, 8, 8), torch.float32))
     x[0, 3, 4, 4] = float("nan")

@@ -19,17 +19,22 @@
 #define REAL float
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 12")
 
 typedef REAL real;
-constexpr int BYTES = 32;  // of a register
+#ifdef __AVX512F__
+constexpr int BYTES = 64, REGISTERS = 32;  // how long a register is, and how many there are
+#else
+constexpr int BYTES = 32, REGISTERS = 16;
+#endif
 constexpr int LANES = BYTES / sizeof(real);
 typedef real Lanes __attribute__((vector_size(BYTES)));
 typedef real LanesAnywhere __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 
-constexpr int POINTS = 16;         // of a transformed tile
-constexpr int ROWS = 6, WIDE = 2;  // of the sums of a product that registers hold, 12 of 16
-constexpr long BLOCK = 1536;       // tiles times channels, about
+constexpr int POINTS = 16;                // of a transformed tile
+constexpr int ROWS = 3 * REGISTERS / 8;   // of the sums of a product that registers hold, 3 of 4 with two a row
+constexpr long BLOCK = 1536;              // tiles times channels, about
+constexpr int registers_a_row(int channels) { return channels < 2 * LANES ? 1 : 2; }
 
 INLINE Lanes load(const real* from) { return *(const LanesAnywhere*)from; }
 INLINE void store(real* to, Lanes values) { *(LanesAnywhere*)to = values; }
@@ -194,6 +199,7 @@ static void points_to_filters(const real* points, real* filters) {
 // R rows of out (=, or += if ADD) a product: `left` (rows, depth) by its two steps, times `right` (depth, C)
 template <int R, int C, bool ADD>
 INLINE void multiply(const real* left, long by_row, long by_depth, const real* right, long depth, real* out) {
+  constexpr int WIDE = registers_a_row(C);
   Lanes sum[R][WIDE];
   UNROLL for (int i = 0; i < R; i++)
     UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = ADD ? load(out + i * C + j * LANES) : Lanes{};
@@ -223,7 +229,7 @@ static void convolve(const Tiling& t, const real* maps, const real* filters, boo
       for (long r = first; r < end; r++)
         inputs_to_points<C>(t, r, maps, zeros.data(), inputs.data() + (r - first) * row);
       for (int p = 0; p < POINTS; p++)
-        for (int c = 0; c < C; c += WIDE * LANES) {
+        for (int c = 0; c < C; c += registers_a_row(C) * LANES) {
           const real *left = &inputs[p * t.step], *right = &factors[p * C * C + c];
           real* to = &outputs[p * t.step + c];
           for (long i = 0; i < (end - first) * row; i += ROWS * C)
@@ -250,7 +256,7 @@ static void slopes(const Tiling& t, const real* maps, const real* slopes, int th
         slopes_to_points<C>(t, r, slopes, outputs.data() + (r - first) * row);
       }
       for (int p = 0; p < POINTS; p++)
-        for (int c = 0; c < C; c += WIDE * LANES) {
+        for (int c = 0; c < C; c += registers_a_row(C) * LANES) {
           const real *left = &inputs[p * t.step], *right = &outputs[p * t.step + c];
           real* to = sum + p * C * C + c;
           for (int i = 0; i + ROWS <= C; i += ROWS) multiply<ROWS, C, true>(left + i, 1, C, right, tiles, to + i * C);

@@ -1,4 +1,4 @@
-"""3x3 convolutions with fewer multiplications, for CPUs that multiply 256 bits at a time.
+"""3x3 convolutions with fewer multiplications, for CPUs with AVX2 or AVX-512.
 
 There convolutions are most of the time of training, and oneDNN has nothing of the kind. The arithmetic is in
 winograd.cpp, which is compiled where the package is installed with a C++ compiler at hand. It rounds less than a plain
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,29 +22,17 @@ PIXELS = 2048  # with fewer it does not pay to transform the filters
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; None where there are none, none that load, or others are faster."""
-    found = find_spec("podnet._winograd")
-    if found is None or found.origin is None or not _pays():
-        return None
+    """The functions compiled for this CPU; None where there are none, or none that load."""
+    return compiled_for(torch.backends.cpu.get_cpu_capability())
+
+
+def compiled_for(capability: str) -> ctypes.CDLL | None:
+    """The functions compiled for CPUs with AVX2, or with AVX512."""
+    found = find_spec(f"podnet._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
     try:
-        return ctypes.CDLL(found.origin)
+        return ctypes.CDLL(found.origin) if found is not None and found.origin is not None else None
     except OSError:  # of another system
         return None
-
-
-def _pays() -> bool:
-    """Whether AVX2 is all there is, or AVX-512 in two halves as on AMD's Zen 4, where ours are 1.3 times as fast."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    return capability == "AVX2" or (capability == "AVX512" and _is_zen4())
-
-
-def _is_zen4() -> bool:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return False
-    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return (said.get("vendor_id"), said.get("cpu family")) == ("AuthenticAMD", "25")
 
 
 class Convolution(nn.Conv2d):
