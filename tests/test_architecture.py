@@ -12,9 +12,9 @@ SOURCE = Path(podnet.__file__).parent
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
     ["errors", "fidelity", "grouping", "metrics", "normalisation", "randomness", "processes", "timing", "winograd"],
-    ["files", "herding", "team"],
+    ["io", "herding", "team"],
     ["losses", "backbones", "classifiers", "data"],
-    ["network", "tasks", "timm_models", "memory", "nme", "storage", "environment", "runs"],
+    ["network", "tasks", "timm_models", "memory", "nme", "environment", "runs"],
     ["methods", "report"],
     ["building", "compute", "training", "extraction"],
     ["learner"],

@@ -19,12 +19,12 @@ from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model import teach as teaching
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import FORMAT, load_model
 from podnet.model.predict import predict
 from podnet.model.settings import Settings, choose
-from podnet.storage import load_tensors, save_tensors
 
 QUICK = ["--image-size", "16", "--epochs", "4", "--finetune-epochs", "2", "--exemplars", "4", "--workers", "0"]
 

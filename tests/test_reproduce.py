@@ -27,8 +27,8 @@ from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
 from podnet.errors import ConfigError, PodnetError
 from podnet.experiment import Notice, run
+from podnet.io.tensors import load_tensors
 from podnet.runs import FIRST_TASK_DONE, Run
-from podnet.storage import load_tensors
 
 PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
 COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then each run has one thread

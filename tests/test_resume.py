@@ -13,8 +13,8 @@ import torch
 from podnet.config import resolve
 from podnet.errors import PodnetError
 from podnet.experiment import Notice, run
+from podnet.io.tensors import load_tensors
 from podnet.runs import Run
-from podnet.storage import load_tensors
 from podnet.training import Iteration
 
 OPTIONS = {

@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 
 from podnet.errors import DamagedFileError, PodnetError
-from podnet.storage import load_tensors, save_tensors
+from podnet.io.tensors import load_tensors, save_tensors
 
 DTYPES = (
     torch.float64,

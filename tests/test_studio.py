@@ -24,7 +24,7 @@ from podnet.benchmarks.paper import published
 from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
-from podnet.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
+from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
 from podnet.model.look import look
 from podnet.model.model import changing, load_model
 from podnet.model.undo import accept, can_undo, undo

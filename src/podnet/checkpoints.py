@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from podnet.errors import DamagedFileError, PodnetError
-from podnet.files import keep_lines
+from podnet.io.files import keep_lines
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.runs import Run
-from podnet.storage import load_tensors, save_tensors
 
 KEPT = 2  # the newest, and one more in case it is damaged
 

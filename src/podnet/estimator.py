@@ -21,10 +21,10 @@ from podnet.compute import Compute
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
-from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task
 from podnet.timm_models import expected_images
 

@@ -20,13 +20,13 @@ from podnet.data.sources import Shelf
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.evaluation import TOP, evaluate
-from podnet.files import append_line
+from podnet.io.files import append_line
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
 from podnet.runs import Run
-from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
 from podnet.team import ALONE, Team
 from podnet.training import Epoch, Iteration

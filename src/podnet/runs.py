@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from podnet.errors import ConfigError, PodnetError
-from podnet.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
+from podnet.io.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
 
 FILES = (
     "config.yaml",  # first to come, and first to go when a run is cleared

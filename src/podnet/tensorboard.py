@@ -9,7 +9,7 @@ from typing import Any
 
 from podnet.errors import MissingPackageError
 from podnet.experiment import Record, TaskDone
-from podnet.files import GrowingLines
+from podnet.io.files import GrowingLines
 from podnet.runs import Run
 from podnet.training import Epoch
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from podnet.errors import ConfigError, nearest
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 from podnet.speed.measure import Figure
 from podnet.speed.suite import GROUPS, LONG, measured
 

@@ -21,7 +21,7 @@ from podnet.data.dataset import Dataset
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest, printable
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 
 ENDINGS = (b".jpeg", b".jpg", b".png")  # in any case
 WANTED = "expected train/CLASS/*.JPEG and val/CLASS/*.JPEG, or lists train.txt and val.txt with lines 'path class'"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from podnet.errors import DamagedFileError
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 
 
 class Sources(Protocol):

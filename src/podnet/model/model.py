@@ -23,10 +23,10 @@ from podnet.building import require_room
 from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
 from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
-from podnet.files import locked
+from podnet.io.files import locked
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
-from podnet.storage import load_tensors, save_tensors
 
 FORMAT = 2  # of what is written; what changed from one to the next is in UPGRADES
 UNTRAINED = Training(epochs=1, batch_size=8)  # of a model that only predicts

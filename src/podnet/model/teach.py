@@ -19,11 +19,11 @@ from podnet.data.collection import Collection, Photo, read_collection, refuse_lo
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
 from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model.measure import Measured, fit_temperatures, measure
 from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, load_model
 from podnet.model.settings import Choice, Training, choose, make_learner
 from podnet.randomness import generator
-from podnet.storage import load_tensors, save_tensors
 from podnet.tasks import Task
 from podnet.training import Epoch, Iteration
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown
 from podnet.report.markup import Html, escaped, paragraphs, picture, write_document
 from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of, save_figure

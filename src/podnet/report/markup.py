@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 
 STYLE = """
 :root { color-scheme: light dark; }

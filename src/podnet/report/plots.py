@@ -20,7 +20,7 @@ from matplotlib.transforms import ScaledTranslation
 from safetensors.numpy import load_file
 
 from podnet.errors import ConfigError
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 from podnet.metrics import confusion_matrix
 from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
 from podnet.runs import Run, method_name

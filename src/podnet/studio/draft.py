@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from podnet.errors import DataError
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 
 MOST_PHOTOS = 5000
 MOST_BYTES = 4_000_000_000

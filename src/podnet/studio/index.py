@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podnet.files import GrowingLines
+from podnet.io.files import GrowingLines
 from podnet.runs import Run
 from podnet.studio.summary import Summary, summarise
 

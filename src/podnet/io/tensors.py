@@ -18,7 +18,7 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from podnet.errors import DamagedFileError, PodnetError
-from podnet.files import write_atomically
+from podnet.io.files import write_atomically
 
 _BLANK = b"0" * 64  # stands where the digest goes while the digest is computed
 _KEY = b'"sha256":"'
