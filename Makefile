@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lint format bench clean
 
-$(READY): pyproject.toml constraints.txt src/podnet/winograd.cpp
+$(READY): pyproject.toml constraints.txt src/podnet/nets/winograd.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "podnet needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -32,4 +32,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/podnet/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build src/*.egg-info src/podnet/nets/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from podnet.building import start_from
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.learner import Learner
 from podnet.methods import FineTuning
 from podnet.model.model import Model, load_model
 from podnet.model.teach import split
+from podnet.nets.building import start_from
 from podnet.tasks import Task
 
 
@@ -32,7 +32,7 @@ def fine_tuned(model: Model, folders: list[str], weights: str) -> Learner:
     """A network that learned what the model learned, in the same steps."""
     settings = model.settings
     learner = Learner(OnTheSameNetwork(backbone=settings.backbone), 3, model.learner.transform, seed=settings.seed)
-    start_from(learner.network, learner.method, weights, settings.seed)
+    start_from(learner.network.backbone, learner.method.backbone, weights, settings.seed)
     for number, (folder, entry) in enumerate(zip(folders, model.history, strict=True)):
         found = read_collection(Path(folder))
         share = entry["training"]["held_out"]

@@ -37,7 +37,7 @@ def step(case):
     import torch
     import torch.nn.functional as F
 
-    from podnet import classifiers
+    from podnet.nets import classifiers
 
     if case.path == "plain":
         classifiers.MOST_AT_ONCE = sys.maxsize

@@ -26,13 +26,13 @@ def double_winograd(tmp_path_factory):
     import torch
 
     import podnet
-    from podnet import winograd
+    from podnet.nets import kernels
 
     compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if winograd.library() is None or compiler is None:
+    if kernels.library() is None or compiler is None:
         pytest.skip("our convolutions are for a CPU with AVX2 or AVX-512, and need a C++ compiler")
     out = tmp_path_factory.mktemp("double") / "winograd.so"
-    source = Path(podnet.__file__).with_name("winograd.cpp")
+    source = Path(podnet.__file__).with_name("nets") / "winograd.cpp"
     kind = {"AVX2": "-mavx2", "AVX512": "-mavx512f"}[torch.backends.cpu.get_cpu_capability()]
     flags = ["-DREAL=double", "-O2", kind, "-mfma", "-fopenmp", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, str(source), "-o", str(out)], check=True)
@@ -44,8 +44,8 @@ def float64(double_winograd, monkeypatch):
     """Networks in float64 have our convolutions, as those in float32 have."""
     import torch
 
-    from podnet import winograd
+    from podnet.nets import kernels
 
-    monkeypatch.setattr(winograd, "library", lambda: double_winograd)
-    monkeypatch.setattr(winograd, "REAL", torch.float64)
-    monkeypatch.setattr(winograd, "PIXELS", 0)
+    monkeypatch.setattr(kernels, "library", lambda: double_winograd)
+    monkeypatch.setattr(kernels, "REAL", torch.float64)
+    monkeypatch.setattr(kernels, "PIXELS", 0)

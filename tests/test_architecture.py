@@ -11,12 +11,13 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
-    ["errors", "fidelity", "grouping", "metrics", "normalisation", "randomness", "processes", "timing", "winograd"],
-    ["io", "herding", "team"],
-    ["losses", "backbones", "classifiers", "data"],
-    ["network", "tasks", "timm_models", "memory", "nme", "environment", "runs"],
+    ["errors", "fidelity", "grouping", "metrics", "randomness", "processes", "timing"],
+    ["io", "herding"],
+    ["losses", "data"],
+    ["nets"],
+    ["tasks", "memory", "nme", "environment", "runs", "team"],
     ["methods", "report"],
-    ["building", "compute", "training", "extraction"],
+    ["compute", "training", "extraction"],
     ["learner"],
     ["evaluation", "checkpoints"],
     ["experiment"],

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from podnet.backbones import BACKBONES, Block, ConvNorm, EverySecondPixel, resnet18, resnet32
-from podnet.classifiers import BiasCorrectedClassifier, CosineClassifier, LinearClassifier, LocalSimilarityClassifier
-from podnet.network import Network, frozen_copy
+from podnet.nets.backbones import BACKBONES, Block, ConvNorm, EverySecondPixel, resnet18, resnet32
+from podnet.nets.classifiers import (
+    BiasCorrectedClassifier,
+    CosineClassifier,
+    LinearClassifier,
+    LocalSimilarityClassifier,
+)
+from podnet.nets.network import Network, frozen_copy
 
 CLASSIFIERS = {
     "lsc": lambda dim: LocalSimilarityClassifier(dim, proxies=3, scale=2.0),

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import reference
-from podnet import classifiers
-from podnet.building import new_network
-from podnet.classifiers import (
+from podnet.methods import PODNet
+from podnet.methods.networks import new_network
+from podnet.nets import classifiers
+from podnet.nets.classifiers import (
     BiasCorrectedClassifier,
     CosineClassifier,
     LinearClassifier,
     LocalSimilarityClassifier,
     imprint,
 )
-from podnet.methods import PODNet
 
 DIM, SIZES = 4, (2, 1)  # two growths
 EMBEDDING = np.random.default_rng(0).normal(size=(3, DIM))

@@ -6,13 +6,13 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
-from podnet.backbones import resnet32
-from podnet.building import new_network
 from podnet.errors import ConfigError
 from podnet.losses import distillation, gradcam, less_forget, margin_ranking, nca, pod, pod_flat
 from podnet.methods import METHODS, UCIR, BiC, ICaRL, PODNet, configured
 from podnet.methods.base import constant, cosine, phases_of, stepwise
-from podnet.network import Network, Outputs
+from podnet.methods.networks import new_network
+from podnet.nets.backbones import resnet32
+from podnet.nets.network import Network, Outputs
 
 
 def outputs(classes, seed, scale=3.0):

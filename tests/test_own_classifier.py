@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from coloured import HUES, photos_of
-from podnet.building import new_network
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
+from podnet.methods.networks import new_network
 from podnet.model import teach as teaching
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import FORMAT, load_model

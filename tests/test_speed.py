@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from podnet import backbones, winograd
-from podnet.backbones import BACKBONES, ConvNorm, EverySecondPixel, ResNet, _stage
 from podnet.cli import main
 from podnet.methods import PODNet
-from podnet.network import Network, channels_last, compile_backbone, frozen_copy
-from podnet.normalisation import normalise
+from podnet.nets import backbones, kernels
+from podnet.nets.backbones import BACKBONES, ConvNorm, EverySecondPixel, ResNet, _stage
+from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
+from podnet.nets.normalisation import normalise
 from podnet.speed import plain
 from podnet.speed.measure import figure, in_turns, ratio
 from podnet.speed.scene import TRANSFORM, Untrained, before_a_step, noise, stages
@@ -55,7 +55,7 @@ def test_our_iteration_is_the_plain_one(convolutions):
     old.train()(torch.randn(64, 3, 32, 32).double())  # BatchNorm sees something
     student = moved(old)
     inputs = torch.randn(16, 3, 32, 32).double()
-    asked = [each.suits(inputs) for each in student.modules() if isinstance(each, winograd.Convolution)]
+    asked = [each.suits(inputs) for each in student.modules() if isinstance(each, kernels.Convolution)]
     assert convolutions == "torch" or asked == [True] * 28
     ours = loss_and_gradients(channels_last(student), channels_last(frozen_copy(old)), method, inputs)
     theirs = loss_and_gradients(plain.plain_copy(student), plain.plain_copy(old).eval(), plain.PlainPODNet(), inputs)
@@ -88,8 +88,8 @@ def test_a_compiled_network_gives_the_same_and_is_compiled_once_for_all_tasks(co
             student.classifier.add_classes(task)  # the classifier grows
         compiled = copy.deepcopy(student)
         if convolutions == "podnet":
-            winograd.replace_convolutions(compiled)
-            assert isinstance(compiled.backbone.stages[0][1].second.conv, winograd.Convolution)
+            kernels.replace_convolutions(compiled)
+            assert isinstance(compiled.backbone.stages[0][1].second.conv, kernels.Convolution)
         compile_backbone(compiled, 32)
         for count in (32, 32, 17):  # the last batch is smaller
             inputs = torch.randn(count, 3, 16, 16).double().contiguous(memory_format=torch.channels_last)

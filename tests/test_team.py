@@ -24,7 +24,7 @@ from podnet.launch import _what_ended, note_failure
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import UCIR, PODNet
-from podnet.network import frozen_copy
+from podnet.nets.network import frozen_copy
 from podnet.runs import Run
 from podnet.tasks import class_incremental
 from podnet.team import ALONE, SynchronisedBatchNorm2d, Team, joined

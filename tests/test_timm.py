@@ -11,14 +11,14 @@ from torch import nn
 
 from coloured import photos_of
 from podnet import PODNetClassifier
-from podnet.building import network_from, new_network
 from podnet.cli import main
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods import PODNet
+from podnet.methods.networks import network_from, new_network
 from podnet.model.look import look
 from podnet.model.model import load_model
-from podnet.timm_models import TimmBackbone, expected_images, pretrained
+from podnet.nets.timm import TimmBackbone, expected_images, pretrained
 
 QUICK = ["--epochs", "1", "--finetune-epochs", "1", "--exemplars", "4", "--workers", "0"]
 

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from podnet import winograd
-from podnet.backbones import resnet18, resnet32
 from podnet.cli import main
 from podnet.compute import Compute
 from podnet.methods import PODNet
-from podnet.network import Network, channels_last, frozen_copy
-from podnet.winograd import Convolution, convolve, replace_convolutions
+from podnet.nets import kernels
+from podnet.nets.backbones import resnet18, resnet32
+from podnet.nets.kernels import Convolution, convolve, replace_convolutions
+from podnet.nets.network import Network, channels_last, frozen_copy
 
 pytestmark = pytest.mark.usefixtures("double_winograd")  # or skipped, where there are none
 # Of one tile, of less than a block, of rows longer than a block, of blocks that end within an image and are not full.
@@ -86,9 +86,9 @@ def test_both_kinds_of_cpu_give_the_same_bits(shape, monkeypatch):
     x, weight, slope = (each.detach() for each in scene(shape, torch.float32))
     results = []
     for kind in ("AVX2", "AVX512"):
-        compiled = winograd.compiled_for(kind)
-        monkeypatch.setattr(winograd, "library", lambda compiled=compiled: compiled)
-        results.append((convolve(x, weight), convolve(x, weight, backwards=True), winograd.slope_of_weight(x, slope)))
+        compiled = kernels.compiled_for(kind)
+        monkeypatch.setattr(kernels, "library", lambda compiled=compiled: compiled)
+        results.append((convolve(x, weight), convolve(x, weight, backwards=True), kernels.slope_of_weight(x, slope)))
     for narrow, wide in zip(*results, strict=True):
         assert torch.equal(narrow, wide)
 
@@ -199,7 +199,7 @@ def test_a_network_on_a_cpu_has_them_and_so_has_its_teacher(make, count):
 
 
 def test_where_there_are_none_convolutions_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(winograd, "library", lambda: None)
+    monkeypatch.setattr(kernels, "library", lambda: None)
     conv = nn.Conv2d(16, 16, 3, padding=1)
     replace_convolutions(nn.Sequential(conv))
     assert type(conv) is nn.Conv2d
@@ -209,9 +209,9 @@ def test_a_prediction_does_not_wait_for_the_compiler_of_torch():
     """Two seconds and 140 MB, which an operation registered in torch's easiest way would take."""
     program = """
 import sys, torch
-from podnet import winograd
+from podnet.nets import kernels
 conv = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False)
-winograd.replace_convolutions(torch.nn.Sequential(conv))
+kernels.replace_convolutions(torch.nn.Sequential(conv))
 maps = torch.zeros(4, 16, 32, 32)
 assert conv.suits(maps)
 conv(maps)
@@ -225,7 +225,7 @@ def test_a_short_run_comes_to_the_same_accuracies_as_with_the_convolutions_of_to
     accuracies, losses = {}, {}
     for whose in ("podnet", "torch"):
         if whose == "torch":
-            monkeypatch.setattr(winograd, "library", lambda: None)
+            monkeypatch.setattr(kernels, "library", lambda: None)
         folder = tmp_path / whose
         assert main(["run", *options, "--output", str(folder)]) == 0
         assert json.loads((folder / "environment.json").read_text())[-1]["cpu_convolutions"] == whose

@@ -7,9 +7,10 @@ from typing import Literal
 
 import torch
 
-from podnet.network import Network, channels_last, compile_backbone
+from podnet.errors import ConfigError
+from podnet.nets.kernels import replace_convolutions
+from podnet.nets.network import Network, channels_last, compile_backbone
 from podnet.team import ALONE, Team, synchronise
-from podnet.winograd import replace_convolutions
 
 Precision = Literal["32", "tf32", "bf16-mixed", "16-mixed"]
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # of convolutions, all else being float32
@@ -43,3 +44,14 @@ class Compute:
 
 
 PLAIN = Compute()
+
+
+def choose_device(name: str) -> str:
+    """The device of that name, "auto" being a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device is {name!r}, which this machine cannot use; --device cpu always works.") from error
+    return name

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from podnet.backbones import BACKBONES
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest
 from podnet.experiment import Experiment
 from podnet.methods import METHODS, ICaRL, Method, configured, load_method
+from podnet.nets.backbones import BACKBONES
 from podnet.tasks import spell_out
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from podnet import winograd
+from podnet.nets import kernels
 
 PACKAGES = ("podnet", "torch", "numpy", "scikit-learn", "safetensors")
 
@@ -30,7 +30,7 @@ def describe_environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "cpu_convolutions": "torch" if winograd.library() is None else "podnet",
+        "cpu_convolutions": "torch" if kernels.library() is None else "podnet",
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 

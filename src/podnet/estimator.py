@@ -16,8 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from podnet.building import choose_device, require_known, require_room, start_from
-from podnet.compute import Compute
+from podnet.compute import Compute, choose_device
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
@@ -25,8 +24,9 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
+from podnet.nets.building import require_known, require_room, start_from
+from podnet.nets.timm import expected_images
 from podnet.tasks import Task
-from podnet.timm_models import expected_images
 
 SHIFT = 1 / 8  # of the shorter side, by which a random crop may be moved: CIFAR's 4 of 32 pixels
 
@@ -175,7 +175,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             mean, std = expected.mean, expected.std
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         learner = self._learner(mean, std, seed)
-        start_from(learner.network, learner.method, self.weights, seed)
+        start_from(learner.network.backbone, learner.method.backbone, self.weights, seed)
         return learner
 
     def _learner(self, mean: tuple[float, ...], std: tuple[float, ...], seed: int) -> Learner:

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from podnet.building import choose_device
 from podnet.checkpoints import restore, write_checkpoint
-from podnet.compute import Compute, Precision
+from podnet.compute import Compute, Precision, choose_device
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.data.sources import Shelf
 from podnet.environment import describe_environment

@@ -11,7 +11,7 @@ from torch import Tensor
 from podnet.data.augment import Transform
 from podnet.data.images import Images, feed, to_device
 from podnet.errors import DataError
-from podnet.network import Network, Outputs
+from podnet.nets.network import Network, Outputs
 from podnet.team import ALONE, Team
 
 BATCH = 256

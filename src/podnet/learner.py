@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.building import network_from, new_network
 from podnet.compute import PLAIN, Compute
 from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
@@ -20,7 +19,8 @@ from podnet.extraction import Ranked, Scores, extract
 from podnet.herding import herd_classes
 from podnet.memory import ExemplarMemory, first_of_each_class
 from podnet.methods.base import Method, Phase, Pool, phases_of
-from podnet.network import Network, Outputs, frozen_copy
+from podnet.methods.networks import network_from, new_network
+from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive, seeded
 from podnet.tasks import Task

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from podnet.errors import ConfigError, PodnetError
-from podnet.normalisation import remember
+from podnet.nets.normalisation import remember
 from podnet.processes import cores, end_with
 
 T = TypeVar("T")

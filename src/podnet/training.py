@@ -15,7 +15,7 @@ from podnet.data.augment import Share, Transform, batches
 from podnet.data.images import Images, feed, to_device
 from podnet.errors import ConfigError, PodnetError
 from podnet.methods.base import Phase
-from podnet.network import Network
+from podnet.nets.network import Network
 from podnet.randomness import generator
 from podnet.team import ALONE, Team
 

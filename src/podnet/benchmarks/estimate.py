@@ -9,8 +9,7 @@ from functools import cache
 import torch
 
 from podnet.benchmarks.plan import Planned
-from podnet.building import choose_device
-from podnet.compute import Compute
+from podnet.compute import Compute, choose_device
 from podnet.data import SOURCES, Transform
 from podnet.fidelity import Fidelity
 from podnet.learner import Learner

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from podnet.building import choose_device
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
+from podnet.compute import choose_device
 from podnet.data.collection import Collection
 from podnet.display import bar, epoch_line
 from podnet.errors import PodnetError, printable

@@ -15,9 +15,9 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from podnet.building import choose_device
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
+from podnet.compute import choose_device
 from podnet.data.collection import files_below, read_collection
 from podnet.data.decode import decode
 from podnet.data.photos import Photos

@@ -20,8 +20,8 @@ from podnet.benchmarks.plan import Planned, narrowed, plan, row_changes
 from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
-from podnet.building import choose_device
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
+from podnet.compute import choose_device
 from podnet.data import SOURCES, Dataset
 from podnet.display import bar
 from podnet.errors import ConfigError, nearest

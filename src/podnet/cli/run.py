@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import yaml
 from rich.console import Console
 
-from podnet.building import choose_device
 from podnet.cli.parser import CALL_OPTIONS, Parser
+from podnet.compute import choose_device
 from podnet.config import resolve
 from podnet.display import show
 from podnet.errors import ConfigError, nearest

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from podnet.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.data.augment import Intensity
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
 from podnet.memory import first_of_each_class
-from podnet.network import Network, Outputs
+from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
+from podnet.nets.network import Network, Outputs
 
 # (student, teacher or None, targets) -> named terms; training minimises their sum.
 Loss = Callable[[Outputs, Outputs | None, Tensor], dict[str, Tensor]]

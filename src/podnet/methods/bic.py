@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from podnet.classifiers import BiasCorrectedClassifier
 from podnet.errors import ConfigError
 from podnet.losses import distillation
 from podnet.memory import first_of_each_class
 from podnet.methods.base import DIGITS, Method, Phase, Pool, stepwise
-from podnet.network import Network, Outputs
+from podnet.nets.classifiers import BiasCorrectedClassifier
+from podnet.nets.network import Network, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from podnet.fidelity import Fidelity
 from podnet.losses import icarl
 from podnet.methods.base import DIGITS, Method, Phase, stepwise
-from podnet.network import Outputs
+from podnet.nets.network import Outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from podnet.classifiers import LocalSimilarityClassifier
 from podnet.data.augment import Intensity
 from podnet.fidelity import Fidelity
 from podnet.losses import (
@@ -34,7 +33,8 @@ from podnet.methods.base import (
     imprint_new_classes,
     without_scale,
 )
-from podnet.network import Network, Outputs
+from podnet.nets.classifiers import LocalSimilarityClassifier
+from podnet.nets.network import Network, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.backbones import BACKBONES
 from podnet.methods.base import DIGITS, Method, Phase, cosine
-from podnet.network import Network, Outputs
+from podnet.nets.backbones import BACKBONES
+from podnet.nets.network import Network, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from math import sqrt
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.classifiers import CosineClassifier
 from podnet.losses import less_forget, margin_ranking
 from podnet.methods.base import (
     DIGITS,
@@ -21,7 +20,8 @@ from podnet.methods.base import (
     imprint_new_classes,
     stepwise,
 )
-from podnet.network import Network, Outputs
+from podnet.nets.classifiers import CosineClassifier
+from podnet.nets.network import Network, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
 from podnet.model.measure import UNMEASURED, best_inference, confidences
 from podnet.model.model import Model
-from podnet.network import frozen_copy
+from podnet.nets.network import frozen_copy
 
 Format = Literal["onnx", "torch"]
 ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}

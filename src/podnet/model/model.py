@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from podnet.building import require_room
 from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
 from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
@@ -27,6 +26,7 @@ from podnet.io.files import locked
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
+from podnet.nets.building import require_room
 
 FORMAT = 2  # of what is written; what changed from one to the next is in UPGRADES
 UNTRAINED = Training(epochs=1, batch_size=8)  # of a model that only predicts

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from podnet.building import require_known
 from podnet.compute import Compute
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
@@ -18,7 +17,8 @@ from podnet.errors import ConfigError
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
-from podnet.timm_models import PREFIX, expected_images
+from podnet.nets.building import require_known
+from podnet.nets.timm import PREFIX, expected_images
 
 SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
 UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # of a training from random weights, about

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from podnet.building import start_from
 from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
@@ -23,6 +22,7 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model.measure import Measured, fit_temperatures, measure
 from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, load_model
 from podnet.model.settings import Choice, Training, choose, make_learner
+from podnet.nets.building import start_from
 from podnet.randomness import generator
 from podnet.tasks import Task
 from podnet.training import Epoch, Iteration
@@ -173,7 +173,7 @@ def _with_training(model: Model | None, choice: Choice, device: str) -> Model:
     """The model, or a new one, whose learner trains as chosen."""
     learner = make_learner(choice.settings, choice.training, device)
     if model is None:
-        start_from(learner.network, learner.method, choice.weights, choice.settings.seed)
+        start_from(learner.network.backbone, learner.method.backbone, choice.weights, choice.settings.seed)
         return Model(choice.settings, learner)
     learner.restore(*model.learner.state())
     return replace(model, learner=learner, classes=list(model.classes), history=list(model.history))

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from podnet.backbones import Backbone
 from podnet.methods import PODNet
 from podnet.methods.base import Loss
-from podnet.network import Network, Outputs
+from podnet.nets.backbones import Backbone
+from podnet.nets.network import Network, Outputs
 
 SHIFTS = [[min(max(value + shift, 0), 255) for value in range(256)] * 3 for shift in range(-63, 64)]  # for Pillow
 

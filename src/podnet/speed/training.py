@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from podnet.methods import PODNet
 from podnet.methods.base import constant
-from podnet.network import Network, channels_last, compile_backbone, frozen_copy
+from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.processes import cores, keep_freed_memory
 from podnet.speed import plain
 from podnet.speed.measure import Figure, Work, figure, in_turns, ratio

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from podnet.building import choose_device
+from podnet.compute import choose_device
 from podnet.errors import PodnetError
 from podnet.model.measure import partly_forgotten
 from podnet.model.teach import Learned, Record, prepare, teach

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from podnet.backbones import Backbone, ConvNorm
-from podnet.classifiers import GrowingClassifier
-from podnet.normalisation import BlockwiseBatchNorm2d
+from podnet.nets.backbones import Backbone, ConvNorm
+from podnet.nets.classifiers import GrowingClassifier
+from podnet.nets.normalisation import BlockwiseBatchNorm2d
 
 
 class Outputs(NamedTuple):

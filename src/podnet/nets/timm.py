@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from podnet.backbones import Backbone
 from podnet.errors import ConfigError, MissingPackageError, PodnetError, nearest, printable
+from podnet.nets.backbones import Backbone
 
 PREFIX = "timm:"
 MAPS = 4

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from podnet import winograd
 from podnet.fidelity import Fidelity
+from podnet.nets import kernels
 
 ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 
@@ -52,8 +52,8 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
 
 def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
     """By our convolution, or by the operation that torch.compile would make of torch's: no further passes."""
-    if isinstance(conv, winograd.Convolution) and conv.suits(x):
-        return winograd.convolve(x, conv.weight, conv.bias, plus, relu, spare)
+    if isinstance(conv, kernels.Convolution) and conv.suits(x):
+        return kernels.convolve(x, conv.weight, conv.bias, plus, relu, spare)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
     operations = torch.ops.mkldnn
     out: Tensor

@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
 
 def compiled_for(capability: str) -> ctypes.CDLL | None:
     """The functions compiled for CPUs with AVX2, or with AVX512."""
-    found = find_spec(f"podnet._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
+    found = find_spec(f"podnet.nets._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
     try:
         return ctypes.CDLL(found.origin) if found is not None and found.origin is not None else None
     except OSError:  # of another system
