@@ -19,7 +19,7 @@ from podnet.methods import FineTuning
 from podnet.model.model import Model, load_model
 from podnet.model.teach import split
 from podnet.nets.building import start_from
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 
 
 class OnTheSameNetwork(FineTuning):

@@ -72,7 +72,7 @@ def between_steps(case):
     from podnet.herding import herd_classes
     from podnet.memory import first_of_each_class
     from podnet.nme import class_means
-    from podnet.tasks import class_incremental
+    from podnet.scenario.tasks import class_incremental
 
     torch.manual_seed(0)
     targets = torch.arange(case.classes).repeat(IMAGES)[torch.randperm(case.classes * IMAGES)]

@@ -15,7 +15,7 @@ LAYERS = [
     ["io", "herding"],
     ["losses", "data"],
     ["nets"],
-    ["tasks", "memory", "nme", "environment", "runs", "team"],
+    ["scenario", "memory", "nme", "environment", "runs", "team"],
     ["methods", "report"],
     ["compute", "training", "extraction"],
     ["learner"],

@@ -11,7 +11,8 @@ from podnet.errors import PodnetError
 from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import METHODS, PODNet, configured
-from podnet.tasks import class_incremental, class_order
+from podnet.scenario.orders import class_order
+from podnet.scenario.tasks import class_incremental
 from podnet.training import Epoch, make_optimizer
 
 FIVE_EACH = ExemplarMemory(5)

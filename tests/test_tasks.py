@@ -15,7 +15,8 @@ import podnet
 from podnet.data.arrays import from_arrays
 from podnet.data.digits import load_digits
 from podnet.errors import ConfigError, DataError
-from podnet.tasks import class_incremental, class_order
+from podnet.scenario.orders import class_order
+from podnet.scenario.tasks import class_incremental
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
 ORDER = [4, 0, 5, 2, 1, 3]
@@ -174,7 +175,7 @@ def test_a_validation_share_that_leaves_a_part_empty_is_refused(dataset, validat
 
 
 def test_the_papers_orders_are_the_shipped_permutations(cifar_like):
-    file = Path(podnet.__path__[0]) / "data" / "class_orders.json"
+    file = Path(podnet.__path__[0]) / "scenario" / "class_orders.json"
     shipped = json.loads(file.read_text())["cifar100"]
     orders = [class_order(f"paper:{i}", cifar_like, seed=0) for i in range(3)]
     assert orders == shipped

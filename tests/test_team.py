@@ -26,7 +26,7 @@ from podnet.memory import ExemplarMemory
 from podnet.methods import UCIR, PODNet
 from podnet.nets.network import frozen_copy
 from podnet.runs import Run
-from podnet.tasks import class_incremental
+from podnet.scenario.tasks import class_incremental
 from podnet.team import ALONE, SynchronisedBatchNorm2d, Team, joined
 from podnet.training import Epoch, Iteration, fit, make_optimizer
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from podnet.learner import Learner
     from podnet.memory import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
-    from podnet.tasks import Task, class_incremental
+    from podnet.scenario.tasks import Task, class_incremental
 
 __version__ = "0.1.0"
 
 # Imported when first used: `import podnet` and `podnet --help` answer without importing torch.
 _HOMES = {
     "BiC": "podnet.methods",
-    "class_incremental": "podnet.tasks",
+    "class_incremental": "podnet.scenario.tasks",
     "ExemplarMemory": "podnet.memory",
     "Experiment": "podnet.experiment",
     "ICaRL": "podnet.methods",
@@ -27,7 +27,7 @@ _HOMES = {
     "PODNetClassifier": "podnet.estimator",
     "Replay": "podnet.methods",
     "run": "podnet.experiment",
-    "Task": "podnet.tasks",
+    "Task": "podnet.scenario.tasks",
     "UCIR": "podnet.methods",
 }
 

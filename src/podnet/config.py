@@ -12,7 +12,7 @@ from podnet.errors import ConfigError, nearest
 from podnet.experiment import Experiment
 from podnet.methods import METHODS, ICaRL, Method, configured, load_method
 from podnet.nets.backbones import BACKBONES
-from podnet.tasks import spell_out
+from podnet.scenario.orders import spell_out
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:

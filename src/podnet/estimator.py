@@ -26,7 +26,7 @@ from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known, require_room, start_from
 from podnet.nets.timm import expected_images
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 
 SHIFT = 1 / 8  # of the shorter side, by which a random crop may be moved: CIFAR's 4 of 32 pixels
 

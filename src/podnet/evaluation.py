@@ -12,7 +12,7 @@ from torch import Tensor
 from podnet import metrics
 from podnet.data.images import require_every_class
 from podnet.learner import Learner
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 
 INFERENCES = ("cnn", "nme")
 TOP = 5  # the best classes that are looked at

@@ -26,7 +26,8 @@ from podnet.memory import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
 from podnet.runs import Run
-from podnet.tasks import Task, Tasks, class_incremental, class_order, images_of_each_class
+from podnet.scenario.orders import class_order
+from podnet.scenario.tasks import Task, Tasks, class_incremental, images_of_each_class
 from podnet.team import ALONE, Team
 from podnet.training import Epoch, Iteration
 

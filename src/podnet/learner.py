@@ -23,7 +23,7 @@ from podnet.methods.networks import network_from, new_network
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive, seeded
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 from podnet.timing import timed
 from podnet.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
 

@@ -16,7 +16,7 @@ from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import Method, Replay
 from podnet.methods.base import phases_of
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 from podnet.training import Iteration
 
 SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each family of datasets

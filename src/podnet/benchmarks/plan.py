@@ -19,7 +19,7 @@ from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.experiment import Experiment
 from podnet.methods import METHODS
 from podnet.runs import CHANGEABLE, Run, folder_name
-from podnet.tasks import spell_out
+from podnet.scenario.orders import spell_out
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, lo
 from podnet.model.settings import Choice, Training, choose, make_learner
 from podnet.nets.building import start_from
 from podnet.randomness import generator
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 from podnet.training import Epoch, Iteration
 
 CHECKPOINT_SECONDS = 60

@@ -12,7 +12,7 @@ from podnet.learner import Learner
 from podnet.memory import ExemplarMemory
 from podnet.methods import PODNet
 from podnet.methods.base import Phase
-from podnet.tasks import Task
+from podnet.scenario.tasks import Task
 
 TRANSFORM = Transform((0.5,) * 3, (0.25,) * 3, intensity="shift")
 IMAGES = 500  # of a class, as in CIFAR-100

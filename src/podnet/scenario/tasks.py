@@ -1,15 +1,11 @@
-"""Classes in tasks: the order in which they come, and what each task may see."""
+"""A dataset cut into tasks, and what each of them may see."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from itertools import accumulate
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,7 +14,6 @@ from podnet.data.dataset import Dataset
 from podnet.data.images import Images
 from podnet.errors import ConfigError
 from podnet.grouping import positions_by_class
-from podnet.randomness import generator
 
 
 @dataclass(frozen=True)
@@ -157,74 +152,3 @@ def _check_sizes(classes: int, base: int, increment: int) -> None:
             f"increment {increment} does not divide the {classes - base} classes left after the base of {base}; "
             f"use one of {', '.join(map(str, fits))}, or another base."
         )
-
-
-def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = None) -> list[int]:
-    """The labels in the order they are learned, the first `classes` of them.
-
-    spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list as
-    "3,1,2" or "cat,dog", or a file with such a list, one class a line or separated by commas.
-    """
-    total = len(dataset.class_names)
-    kind, _, number = spec.partition(":")
-    if spec == "natural":
-        order = list(range(total))
-    elif spec == "random":
-        order = torch.randperm(total, generator=generator(seed, "class order")).tolist()
-    elif kind == "paper":
-        order = _paper_order(dataset, number)
-    else:
-        order = _explicit_order(spec, dataset)
-    if classes is not None and not 1 <= classes <= len(order):
-        raise ConfigError(f"classes is {classes}; the order has {len(order)} classes.")
-    return order[:classes]
-
-
-def _paper_orders(dataset: Dataset) -> list[list[int]]:
-    orders = json.loads(resources.files("podnet.data").joinpath("class_orders.json").read_text()).get(dataset.name, [])
-    return [order for order in orders if len(order) == len(dataset.class_names)]
-
-
-def _paper_order(dataset: Dataset, number: str) -> list[int]:
-    known = _paper_orders(dataset)
-    if not known:
-        raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
-    if not number.isdecimal() or int(number) >= len(known):
-        names = ", ".join(f"paper:{i}" for i in range(len(known)))
-        raise ConfigError(f"order paper:{number} given; for {dataset.name} there is {names}.")
-    return [int(label) for label in known[int(number)]]
-
-
-def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
-    by_name = {name: label for label, name in enumerate(dataset.class_names)}
-    order = []
-    for word in map(str.strip, spell_out(spec).split(",")):
-        if not word:
-            continue
-        if word in by_name:
-            order.append(by_name[word])
-        elif word.isdecimal() and int(word) < len(dataset.class_names):
-            order.append(int(word))
-        else:
-            paper = ", paper:0" if _paper_orders(dataset) else ""
-            raise ConfigError(
-                f"order names {word!r}, which is no class of {dataset.name}; use its names or the numbers "
-                f"0 to {len(dataset.class_names) - 1}, or natural, random{paper}, or the path of a file."
-            )
-    if len(set(order)) != len(order):
-        twice = next(label for label, times in Counter(order).items() if times > 1)
-        raise ConfigError(f"order names class {dataset.class_names[twice]!r} twice; name each class once.")
-    if not order:
-        raise ConfigError(f"order {spec!r} names no class.")
-    return order
-
-
-def spell_out(spec: str) -> str:
-    """An order as it is, or the list that the file of that name holds."""
-    try:
-        lines = Path(spec).read_text().replace(",", "\n").splitlines()
-        return ",".join(filter(None, map(str.strip, lines)))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the order file {spec} is not text.") from error
-    except OSError:  # not a file, or too long to be the name of one
-        return spec
