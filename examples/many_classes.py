@@ -69,9 +69,9 @@ def between_steps(case):
     import torch
 
     from podnet.data.arrays import from_arrays
-    from podnet.herding import herd_classes
-    from podnet.memory import first_of_each_class
-    from podnet.nme import class_means
+    from podnet.memory.exemplars import first_of_each_class
+    from podnet.memory.herding import herd_classes
+    from podnet.memory.means import class_means
     from podnet.scenario.tasks import class_incremental
 
     torch.manual_seed(0)

@@ -12,10 +12,10 @@ SOURCE = Path(podnet.__file__).parent
 # From the bottom up; a module may import modules of earlier rows, or of its own row within the same package.
 LAYERS = [
     ["errors", "fidelity", "grouping", "metrics", "randomness", "processes", "timing"],
-    ["io", "herding"],
+    ["io"],
     ["losses", "data"],
     ["nets"],
-    ["scenario", "memory", "nme", "environment", "runs", "team"],
+    ["scenario", "memory", "environment", "runs", "team"],
     ["methods", "report"],
     ["compute", "training", "extraction"],
     ["learner"],

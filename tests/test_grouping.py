@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from podnet.grouping import positions_by_class
-from podnet.herding import herd, herd_classes
-from podnet.memory import first_of_each_class
+from podnet.memory.exemplars import first_of_each_class
+from podnet.memory.herding import herd, herd_classes
+from podnet.memory.means import class_means
 from podnet.nets.classifiers import imprint
-from podnet.nme import class_means
 
 SHUFFLED = torch.randint(0, 40, (300,), generator=torch.Generator().manual_seed(0)) * 3
 FEATURES, MIRRORED = torch.randn(2, 300, 16, generator=torch.Generator().manual_seed(1))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import reference
-from podnet.herding import herd
+from podnet.memory.herding import herd
 
 
 def features(count, dim, seed, dtype=torch.float64):

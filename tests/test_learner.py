@@ -9,7 +9,7 @@ import torch
 from podnet.data import load
 from podnet.errors import PodnetError
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import METHODS, PODNet, configured
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import class_incremental

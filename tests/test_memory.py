@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from podnet.errors import ConfigError
-from podnet.memory import ExemplarMemory, first_of_each_class
+from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 
 
 def exemplars(labels, count):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import reference
-from podnet.nme import class_means, nme_scores
+from podnet.memory.means import class_means, nme_scores
 
 TARGETS = torch.tensor([2, 0, 1, 1, 0, 2, 2])
 

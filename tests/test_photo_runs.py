@@ -16,7 +16,7 @@ from podnet.errors import BusyError, DataError
 from podnet.experiment import Notice, run
 from podnet.io.tensors import load_tensors
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.runs import Run
 from podnet.training import Epoch
 

@@ -22,7 +22,7 @@ from podnet.data.digits import load_digits
 from podnet.errors import DataError, PodnetError
 from podnet.launch import _what_ended, note_failure
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import UCIR, PODNet
 from podnet.nets.network import frozen_copy
 from podnet.runs import Run

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from podnet.estimator import PODNetClassifier
     from podnet.experiment import Experiment, run
     from podnet.learner import Learner
-    from podnet.memory import ExemplarMemory
+    from podnet.memory.exemplars import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
     from podnet.scenario.tasks import Task, class_incremental
 
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BiC": "podnet.methods",
     "class_incremental": "podnet.scenario.tasks",
-    "ExemplarMemory": "podnet.memory",
+    "ExemplarMemory": "podnet.memory.exemplars",
     "Experiment": "podnet.experiment",
     "ICaRL": "podnet.methods",
     "Joint": "podnet.methods",

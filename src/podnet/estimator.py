@@ -22,7 +22,7 @@ from podnet.data.decode import decode
 from podnet.errors import DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known, require_room, start_from
 from podnet.nets.timm import expected_images

@@ -22,7 +22,7 @@ from podnet.evaluation import TOP, evaluate
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
 from podnet.runs import Run

@@ -16,12 +16,12 @@ from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
 from podnet.data.sources import Shelf
 from podnet.extraction import Ranked, Scores, extract
-from podnet.herding import herd_classes
-from podnet.memory import ExemplarMemory, first_of_each_class
+from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
+from podnet.memory.herding import herd_classes
+from podnet.memory.means import class_means, nme_scores
 from podnet.methods.base import Method, Phase, Pool, phases_of
 from podnet.methods.networks import network_from, new_network
 from podnet.nets.network import Network, Outputs, frozen_copy
-from podnet.nme import class_means, nme_scores
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
 from podnet.timing import timed

@@ -13,7 +13,7 @@ from podnet.compute import Compute, choose_device
 from podnet.data import SOURCES, Transform
 from podnet.fidelity import Fidelity
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, Replay
 from podnet.methods.base import phases_of
 from podnet.scenario.tasks import Task

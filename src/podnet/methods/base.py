@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from podnet.data.augment import Intensity
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
-from podnet.memory import first_of_each_class
+from podnet.memory.exemplars import first_of_each_class
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.nets.network import Network, Outputs
 

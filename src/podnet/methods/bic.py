@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from podnet.errors import ConfigError
 from podnet.losses import distillation
-from podnet.memory import first_of_each_class
+from podnet.memory.exemplars import first_of_each_class
 from podnet.methods.base import DIGITS, Method, Phase, Pool, stepwise
 from podnet.nets.classifiers import BiasCorrectedClassifier
 from podnet.nets.network import Network, Outputs

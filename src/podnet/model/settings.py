@@ -15,7 +15,7 @@ from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
 from podnet.errors import ConfigError
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known
 from podnet.nets.timm import PREFIX, expected_images

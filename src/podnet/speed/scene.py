@@ -9,7 +9,7 @@ from torch import Tensor
 
 from podnet.data import Transform
 from podnet.learner import Learner
-from podnet.memory import ExemplarMemory
+from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet
 from podnet.methods.base import Phase
 from podnet.scenario.tasks import Task
