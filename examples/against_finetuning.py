@@ -14,7 +14,7 @@ import torch
 
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
-from podnet.learner import Learner
+from podnet.engine.learner import Learner
 from podnet.methods import FineTuning
 from podnet.model.model import Model, load_model
 from podnet.model.teach import split

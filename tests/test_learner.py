@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from podnet.data import load
+from podnet.engine.learner import Learner
+from podnet.engine.training import Epoch, make_optimizer
 from podnet.errors import PodnetError
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import METHODS, PODNet, configured
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import class_incremental
-from podnet.training import Epoch, make_optimizer
 
 FIVE_EACH = ExemplarMemory(5)
 QUICK = {"podnet": {"finetune_epochs": 1}, "ucir": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}}

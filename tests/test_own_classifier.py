@@ -390,7 +390,7 @@ def test_the_size_that_a_file_claims_for_its_photos_is_not_believed(own):
 
 def test_temperatures_make_held_out_photos_most_likely():
     """Against a finer search; scores that are scaled need a temperature scaled alike."""
-    from podnet.extraction import Scores
+    from podnet.engine.extraction import Scores
 
     draws = torch.Generator().manual_seed(0)
     targets = torch.randint(5, (200,), generator=draws)

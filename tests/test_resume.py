@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from podnet.config import resolve
+from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
 from podnet.experiment import Notice, run
 from podnet.io.tensors import load_tensors
 from podnet.runs import Run
-from podnet.training import Iteration
 
 OPTIONS = {
     "classes": 6,

@@ -16,19 +16,19 @@ import torch.multiprocessing as multiprocessing
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from podnet.cli import main
-from podnet.compute import Compute
 from podnet.data.augment import Share, batches
 from podnet.data.digits import load_digits
+from podnet.engine.device import Compute
+from podnet.engine.launch import _what_ended, note_failure
+from podnet.engine.learner import Learner
+from podnet.engine.team import ALONE, SynchronisedBatchNorm2d, Team, joined
+from podnet.engine.training import Epoch, Iteration, fit, make_optimizer
 from podnet.errors import DataError, PodnetError
-from podnet.launch import _what_ended, note_failure
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import UCIR, PODNet
 from podnet.nets.network import frozen_copy
 from podnet.runs import Run
 from podnet.scenario.tasks import class_incremental
-from podnet.team import ALONE, SynchronisedBatchNorm2d, Team, joined
-from podnet.training import Epoch, Iteration, fit, make_optimizer
 
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "30", "--memory-per-class", "5", "--batch-size", "32"]
 

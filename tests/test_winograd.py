@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from podnet.cli import main
-from podnet.compute import Compute
+from podnet.engine.device import Compute
 from podnet.methods import PODNet
 from podnet.nets import kernels
 from podnet.nets.backbones import resnet18, resnet32

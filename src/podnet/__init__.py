@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from podnet.engine.learner import Learner
     from podnet.estimator import PODNetClassifier
     from podnet.experiment import Experiment, run
-    from podnet.learner import Learner
     from podnet.memory.exemplars import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
     from podnet.scenario.tasks import Task, class_incremental
@@ -21,7 +21,7 @@ _HOMES = {
     "Experiment": "podnet.experiment",
     "ICaRL": "podnet.methods",
     "Joint": "podnet.methods",
-    "Learner": "podnet.learner",
+    "Learner": "podnet.engine.learner",
     "Method": "podnet.methods",
     "PODNet": "podnet.methods",
     "PODNetClassifier": "podnet.estimator",

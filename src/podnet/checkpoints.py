@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError, PodnetError
 from podnet.io.files import keep_lines
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.learner import Learner
 from podnet.runs import Run
 
 KEPT = 2  # the newest, and one more in case it is damaged

@@ -15,8 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from podnet.engine.training import Epoch, Iteration
 from podnet.experiment import Notice, Record, TaskDone, TaskStarted
-from podnet.training import Epoch, Iteration
 
 
 def show(records: Iterable[Record], console: Console) -> None:

@@ -16,12 +16,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from podnet.compute import Compute, choose_device
 from podnet.data.augment import Transform
 from podnet.data.decode import decode
+from podnet.engine.device import Compute, choose_device
+from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known, require_room, start_from

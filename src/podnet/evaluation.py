@@ -11,7 +11,7 @@ from torch import Tensor
 
 from podnet import metrics
 from podnet.data.images import require_every_class
-from podnet.learner import Learner
+from podnet.engine.learner import Learner
 from podnet.scenario.tasks import Task
 
 INFERENCES = ("cnn", "nme")

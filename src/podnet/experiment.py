@@ -13,23 +13,23 @@ from typing import Any, Literal
 import torch
 
 from podnet.checkpoints import restore, write_checkpoint
-from podnet.compute import Compute, Precision, choose_device
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.data.sources import Shelf
+from podnet.engine.device import Compute, Precision, choose_device
+from podnet.engine.learner import Learner
+from podnet.engine.team import ALONE, Team
+from podnet.engine.training import Epoch, Iteration
 from podnet.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.evaluation import TOP, evaluate
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
 from podnet.runs import Run
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Task, Tasks, class_incremental, images_of_each_class
-from podnet.team import ALONE, Team
-from podnet.training import Epoch, Iteration
 
 
 @dataclass(frozen=True)

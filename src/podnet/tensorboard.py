@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from podnet.engine.training import Epoch
 from podnet.errors import MissingPackageError
 from podnet.experiment import Record, TaskDone
 from podnet.io.files import GrowingLines
 from podnet.runs import Run
-from podnet.training import Epoch
 
 MEASURES = ("accuracy", "accuracy_top5", "average_incremental_accuracy", "forgetting", "old_accuracy", "new_accuracy")
 

@@ -9,15 +9,15 @@ from functools import cache
 import torch
 
 from podnet.benchmarks.plan import Planned
-from podnet.compute import Compute, choose_device
 from podnet.data import SOURCES, Transform
+from podnet.engine.device import Compute, choose_device
+from podnet.engine.learner import Learner
+from podnet.engine.training import Iteration
 from podnet.fidelity import Fidelity
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, Replay
 from podnet.methods.base import phases_of
 from podnet.scenario.tasks import Task
-from podnet.training import Iteration
 
 SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each family of datasets
 ITERATIONS = 3

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from podnet.cli.parser import build_parser
+from podnet.engine.launch import is_launched, note_failure
 from podnet.errors import ConfigError, PodnetError, nearest
-from podnet.launch import is_launched, note_failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

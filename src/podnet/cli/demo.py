@@ -11,6 +11,7 @@ from rich.table import Table
 
 from podnet.config import resolve
 from podnet.display import show
+from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.experiment import Experiment, run
 from podnet.report.compare import Captioned, comparison_grid, write_report
@@ -18,7 +19,6 @@ from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number
 from podnet.runs import Run
-from podnet.training import Epoch
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (

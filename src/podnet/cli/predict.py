@@ -17,10 +17,10 @@ from rich.text import Text
 
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
-from podnet.compute import choose_device
 from podnet.data.collection import files_below, read_collection
 from podnet.data.decode import decode
 from podnet.data.photos import Photos
+from podnet.engine.device import choose_device
 from podnet.errors import DataError, PodnetError, printable
 from podnet.model.measure import best_inference, measure
 from podnet.model.model import load_model

@@ -21,9 +21,9 @@ from podnet.benchmarks.runner import carry_out
 from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, panels
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
-from podnet.compute import choose_device
 from podnet.data import SOURCES, Dataset
 from podnet.display import bar
+from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, nearest
 from podnet.processes import cores
 from podnet.report.compare import Captioned, write_report

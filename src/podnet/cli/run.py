@@ -13,17 +13,17 @@ import yaml
 from rich.console import Console
 
 from podnet.cli.parser import CALL_OPTIONS, Parser
-from podnet.compute import choose_device
 from podnet.config import resolve
 from podnet.display import show
+from podnet.engine.device import choose_device
+from podnet.engine.launch import launch
+from podnet.engine.team import is_member, joined
 from podnet.errors import ConfigError, nearest
 from podnet.experiment import Existing, Experiment, Record, run
-from podnet.launch import launch
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
 from podnet.runs import CHANGEABLE, Run, folder_name
-from podnet.team import is_member, joined
 from podnet.tensorboard import logged
 
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from podnet.engine.extraction import Scores
 from podnet.evaluation import INFERENCES
-from podnet.extraction import Scores
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
+from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
 from podnet.io.files import locked
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.learner import Learner
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
 

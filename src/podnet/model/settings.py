@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from podnet.compute import Compute
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
 from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
+from podnet.engine.device import Compute
+from podnet.engine.learner import Learner
 from podnet.errors import ConfigError
-from podnet.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known

@@ -17,6 +17,7 @@ from torch import Tensor
 from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
+from podnet.engine.training import Epoch, Iteration
 from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model.measure import Measured, fit_temperatures, measure
@@ -25,7 +26,6 @@ from podnet.model.settings import Choice, Training, choose, make_learner
 from podnet.nets.building import start_from
 from podnet.randomness import generator
 from podnet.scenario.tasks import Task
-from podnet.training import Epoch, Iteration
 
 CHECKPOINT_SECONDS = 60
 MOST_HELD_OUT = 25  # photos a class: they travel in the model file

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from podnet.data import Transform
-from podnet.learner import Learner
+from podnet.engine.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet
 from podnet.methods.base import Phase

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.images import Images, feed, to_device
+from podnet.engine.team import ALONE, Team
 from podnet.errors import DataError
 from podnet.nets.network import Network, Outputs
-from podnet.team import ALONE, Team
 
 BATCH = 256
 

@@ -11,11 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.compute import PLAIN, Compute
 from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
 from podnet.data.sources import Shelf
-from podnet.extraction import Ranked, Scores, extract
+from podnet.engine.device import PLAIN, Compute
+from podnet.engine.extraction import Ranked, Scores, extract
+from podnet.engine.timing import timed
+from podnet.engine.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
@@ -24,8 +26,6 @@ from podnet.methods.networks import network_from, new_network
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
-from podnet.timing import timed
-from podnet.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Literal
 
 import torch
 
+from podnet.engine.team import ALONE, Team, synchronise
 from podnet.errors import ConfigError
 from podnet.nets.kernels import replace_convolutions
 from podnet.nets.network import Network, channels_last, compile_backbone
-from podnet.team import ALONE, Team, synchronise
 
 Precision = Literal["32", "tf32", "bf16-mixed", "16-mixed"]
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # of convolutions, all else being float32

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from podnet.data.augment import Share, Transform, batches
 from podnet.data.images import Images, feed, to_device
+from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError, PodnetError
 from podnet.methods.base import Phase
 from podnet.nets.network import Network
 from podnet.randomness import generator
-from podnet.team import ALONE, Team
 
 
 @dataclass(frozen=True)
