@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from podnet.cli import main
-from podnet.config import resolve
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.folder import Run
 
 QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--finetune-epochs", "1", "--threads", "1"]
 

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from podnet.cli import demo, main
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

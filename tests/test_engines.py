@@ -28,10 +28,10 @@ from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.slurm_engine import Job, SlurmEngine
 from podnet.cli import main, reproduce
 from podnet.cli.engine_options import sbatch_options
-from podnet.config import resolve
 from podnet.errors import BusyError, PodnetError
 from podnet.processes import cores
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.folder import Run
 
 TWO_CHAINS = ["reproduce", "proxies", "--columns", "1,2", "--scale", "smoke"]  # each a first task, then two steps
 PATIENCE = 240  # seconds, on a busy machine

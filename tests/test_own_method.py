@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from podnet.cli import main
-from podnet.config import resolve
-from podnet.experiment import TaskDone, run
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.experiment import TaskDone, run
+from podnet.runs.folder import Run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]

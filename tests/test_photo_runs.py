@@ -10,15 +10,15 @@ import pytest
 from PIL import Image
 
 from podnet.cli import main
-from podnet.config import resolve
 from podnet.data import Photos
 from podnet.engine.learner import Learner
 from podnet.engine.training import Epoch
 from podnet.errors import BusyError, DataError
-from podnet.experiment import Notice, run
 from podnet.io.tensors import load_tensors
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Notice, run
+from podnet.runs.folder import Run
 
 COLOURS = {"n01": (200, 40, 40), "n02": (40, 200, 40), "n03": (40, 40, 200), "n04": (200, 200, 40)}
 OPTIONS = {

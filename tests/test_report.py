@@ -36,7 +36,7 @@ from podnet.report.plots import (
     write_figure,
 )
 from podnet.report.results import spread
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 CONFIG = {
     "method": "podnet",

@@ -26,9 +26,9 @@ from podnet.benchmarks.scales import SETTINGS
 from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
 from podnet.errors import ConfigError, PodnetError
-from podnet.experiment import Notice, run
 from podnet.io.tensors import load_tensors
-from podnet.runs import FIRST_TASK_DONE, Run
+from podnet.runs.experiment import Notice, run
+from podnet.runs.folder import FIRST_TASK_DONE, Run
 
 PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
 COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then each run has one thread

@@ -10,12 +10,12 @@ import signal
 import pytest
 import torch
 
-from podnet.config import resolve
 from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
-from podnet.experiment import Notice, run
 from podnet.io.tensors import load_tensors
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Notice, run
+from podnet.runs.folder import Run
 
 OPTIONS = {
     "classes": 6,
@@ -86,7 +86,7 @@ def uninterrupted(tmp_path_factory):
 def forking():
     """Processes that are copies of one that has imported what a run needs; torch imports its compiler to train."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["podnet.config", "sklearn.cluster", "sklearn.datasets", "torch._dynamo"])
+    context.set_forkserver_preload(["podnet.runs.config", "sklearn.cluster", "sklearn.datasets", "torch._dynamo"])
     return context
 
 

@@ -327,7 +327,7 @@ def test_when_the_paper_has_a_number(change, expected):
 
 
 def test_a_failed_run_says_why(tmp_path):
-    from podnet.runs import Run
+    from podnet.runs.folder import Run
 
     run = Run(tmp_path)
     with pytest.raises(PodnetError), run.noting_failure():

@@ -27,7 +27,7 @@ from podnet.errors import DataError, PodnetError
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import UCIR, PODNet
 from podnet.nets.network import frozen_copy
-from podnet.runs import Run
+from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
 
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "30", "--memory-per-class", "5", "--batch-size", "32"]

@@ -4,7 +4,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from podnet.cli import main
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 OPTIONS = ["--classes", "4", "--images-per-class", "40", "--epochs", "2", "--finetune-epochs", "1"]
 OPTIONS += ["--checkpoint-seconds", "0", "--threads", "1"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from podnet.engine.learner import Learner
     from podnet.estimator import PODNetClassifier
-    from podnet.experiment import Experiment, run
     from podnet.memory.exemplars import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
+    from podnet.runs.experiment import Experiment, run
     from podnet.scenario.tasks import Task, class_incremental
 
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ _HOMES = {
     "BiC": "podnet.methods",
     "class_incremental": "podnet.scenario.tasks",
     "ExemplarMemory": "podnet.memory.exemplars",
-    "Experiment": "podnet.experiment",
+    "Experiment": "podnet.runs.experiment",
     "ICaRL": "podnet.methods",
     "Joint": "podnet.methods",
     "Learner": "podnet.engine.learner",
@@ -26,7 +26,7 @@ _HOMES = {
     "PODNet": "podnet.methods",
     "PODNetClassifier": "podnet.estimator",
     "Replay": "podnet.methods",
-    "run": "podnet.experiment",
+    "run": "podnet.runs.experiment",
     "Task": "podnet.scenario.tasks",
     "UCIR": "podnet.methods",
 }

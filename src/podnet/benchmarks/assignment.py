@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podnet import experiment
 from podnet.benchmarks.plan import Planned
-from podnet.config import resolve
 from podnet.errors import PodnetError
 from podnet.report.tables import summary
-from podnet.runs import Run
+from podnet.runs import experiment
+from podnet.runs.config import resolve
+from podnet.runs.folder import Run
 
 
 @dataclass(frozen=True)

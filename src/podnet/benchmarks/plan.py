@@ -13,12 +13,12 @@ from typing import Any
 
 from podnet.benchmarks.catalogue import Benchmark, Column, Row
 from podnet.benchmarks.scales import SETTINGS, Setting
-from podnet.config import resolve
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
-from podnet.experiment import Experiment
 from podnet.methods import METHODS
-from podnet.runs import CHANGEABLE, Run, folder_name
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Experiment
+from podnet.runs.folder import CHANGEABLE, Run, folder_name
 from podnet.scenario.orders import spell_out
 
 

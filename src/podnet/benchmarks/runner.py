@@ -13,7 +13,7 @@ from podnet.benchmarks.assignment import assign
 from podnet.benchmarks.engines import Engine
 from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
-from podnet.runs import FIRST_TASK_DONE
+from podnet.runs.folder import FIRST_TASK_DONE
 
 LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes
 

@@ -9,16 +9,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from podnet.config import resolve
 from podnet.display import show
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
-from podnet.experiment import Experiment, run
 from podnet.report.compare import Captioned, comparison_grid, write_report
 from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number
-from podnet.runs import Run
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Experiment, run
+from podnet.runs.folder import Run
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from podnet.config import describe, resolve
 from podnet.data import SOURCES
 from podnet.methods import METHODS
+from podnet.runs.config import describe, resolve
 
 
 def methods_command(name: str | None) -> int:

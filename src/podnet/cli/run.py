@@ -13,18 +13,18 @@ import yaml
 from rich.console import Console
 
 from podnet.cli.parser import CALL_OPTIONS, Parser
-from podnet.config import resolve
 from podnet.display import show
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
 from podnet.engine.team import is_member, joined
 from podnet.errors import ConfigError, nearest
-from podnet.experiment import Existing, Experiment, Record, run
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
-from podnet.runs import CHANGEABLE, Run, folder_name
-from podnet.tensorboard import logged
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Existing, Experiment, Record, run
+from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.tensorboard import logged
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:

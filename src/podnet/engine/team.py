@@ -1,7 +1,7 @@
 """The processes that carry out one run together: each computes its share of every batch, and all hold the same state.
 
-torch does the work: a launcher (`podnet.engine.launch`, or torchrun) starts the processes, gloo or NCCL carries what they
-exchange, DistributedDataParallel averages gradients. A process alone is a team of one, which exchanges nothing.
+torch does the work: a launcher (`podnet.engine.launch`, or torchrun) starts the processes, gloo or NCCL carries what
+they exchange, DistributedDataParallel averages gradients. A process alone is a team of one, which exchanges nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.engine.extraction import Scores
-from podnet.evaluation import INFERENCES
+from podnet.runs.evaluation import INFERENCES
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten

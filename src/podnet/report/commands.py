@@ -21,7 +21,7 @@ from podnet.report.grid import rich_tables
 from podnet.report.plots import figure_of
 from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 LABEL_WIDTH, RUN_WIDTH = 12, 20  # columns of the terminal that the first column and a run's accuracies take
 

@@ -17,7 +17,7 @@ from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of
 from podnet.report.results import common_tasks, progress, shown_inferences
 from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
 from podnet.report.tables import summary
-from podnet.runs import CHANGEABLE, Run, method_name
+from podnet.runs.folder import CHANGEABLE, Run, method_name
 
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
 # What rivals must share to be compared; their own hyper-parameters differ by nature.

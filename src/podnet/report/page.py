@@ -8,7 +8,7 @@ from podnet.report.markup import Html, paragraphs, picture, row, table, write_do
 from podnet.report.results import Results, number, shown_inferences
 from podnet.report.sections import accuracy_matrices, configuration, environment, timings
 from podnet.report.tables import COLUMNS, summary
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 
 def write_page(run: Run, title: str) -> Path:

@@ -23,7 +23,7 @@ from podnet.errors import ConfigError
 from podnet.io.files import write_atomically
 from podnet.metrics import confusion_matrix
 from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
-from podnet.runs import Run, method_name
+from podnet.runs.folder import Run, method_name
 
 # Okabe and Ito's colours, which the colour-blind tell apart; then Tol's, for whatever else is compared.
 COLOURS = {

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from podnet.report.markup import Html, escaped, image, row, table
 from podnet.report.plots import final_confusion
 from podnet.report.results import Results, shown_inferences
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 
 def accuracy_matrices(results: Results) -> Html:

@@ -9,7 +9,7 @@ from podnet.benchmarks.paper import published
 from podnet.report.compare import comparison_grid, comparison_panel, grouped
 from podnet.report.results import MISSING
 from podnet.report.tables import differing_options
-from podnet.runs import Run
+from podnet.runs.folder import Run
 from podnet.studio.answers import Comparison, Curve, Published, Row, Value
 
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from podnet.errors import PodnetError
 from podnet.metrics import confusion_matrix
 from podnet.report.results import INFERENCES
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 
 def overview(run: Run) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podnet.io.files import GrowingLines
-from podnet.runs import Run
+from podnet.runs.folder import Run
 from podnet.studio.summary import Summary, summarise
 
 WALK_SECONDS = 2.0  # between two searches for new runs, and

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from podnet.errors import PodnetError, printable
 from podnet.report.results import INFERENCES
-from podnet.runs import Run, method_name
+from podnet.runs.folder import Run, method_name
 
 State = Literal["running", "done", "stopped", "failed", "unreadable"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from podnet.engine.training import Epoch
 from podnet.errors import MissingPackageError
-from podnet.experiment import Record, TaskDone
+from podnet.runs.experiment import Record, TaskDone
 from podnet.io.files import GrowingLines
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 MEASURES = ("accuracy", "accuracy_top5", "average_incremental_accuracy", "forgetting", "old_accuracy", "new_accuracy")
 

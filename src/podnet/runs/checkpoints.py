@@ -6,7 +6,7 @@ from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError, PodnetError
 from podnet.io.files import keep_lines
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.runs import Run
+from podnet.runs.folder import Run
 
 KEPT = 2  # the newest, and one more in case it is damaged
 
