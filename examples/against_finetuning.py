@@ -16,8 +16,8 @@ from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
 from podnet.methods import FineTuning
+from podnet.model.lessons import split
 from podnet.model.model import Model, load_model
-from podnet.model.teach import split
 from podnet.nets.building import start_from
 from podnet.scenario.tasks import Task
 

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from podnet.benchmarks import slurm_engine
-from podnet.benchmarks.assignment import Assignment, assign
-from podnet.benchmarks.catalogue import BENCHMARKS
-from podnet.benchmarks.plan import plan
-from podnet.benchmarks.ray_engine import RayEngine
-from podnet.benchmarks.runner import carry_out
-from podnet.benchmarks.scales import SETTINGS
-from podnet.benchmarks.slurm_engine import Job, SlurmEngine
 from podnet.cli import main, reproduce
 from podnet.cli.engine_options import sbatch_options
 from podnet.errors import BusyError, PodnetError
+from podnet.paper import slurm_engine
+from podnet.paper.assignment import Assignment, assign
+from podnet.paper.catalogue import BENCHMARKS
+from podnet.paper.plan import plan
+from podnet.paper.ray_engine import RayEngine
+from podnet.paper.runner import carry_out
+from podnet.paper.scales import SETTINGS
+from podnet.paper.slurm_engine import Job, SlurmEngine
 from podnet.processes import cores
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run

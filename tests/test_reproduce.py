@@ -16,21 +16,21 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from podnet.benchmarks import estimate
-from podnet.benchmarks.catalogue import BENCHMARKS
-from podnet.benchmarks.engines import LocalEngine
-from podnet.benchmarks.paper import ROWS as PAPER_ROWS
-from podnet.benchmarks.plan import class_orders, narrowed, plan, row_changes
-from podnet.benchmarks.runner import carry_out
-from podnet.benchmarks.scales import SETTINGS
-from podnet.benchmarks.tables import grids, newest, oldest
 from podnet.cli import main
 from podnet.errors import ConfigError, PodnetError
 from podnet.io.tensors import load_tensors
+from podnet.paper import estimate
+from podnet.paper.catalogue import BENCHMARKS
+from podnet.paper.engines import LocalEngine
+from podnet.paper.numbers import ROWS as PAPER_ROWS
+from podnet.paper.plan import class_orders, narrowed, plan, row_changes
+from podnet.paper.runner import carry_out
+from podnet.paper.scales import SETTINGS
+from podnet.paper.tables import grids, newest, oldest
 from podnet.runs.experiment import Notice, run
 from podnet.runs.folder import FIRST_TASK_DONE, Run
 
-PAPER = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
+PAPER = json.loads(resources.files("podnet.paper").joinpath("numbers.json").read_text())
 COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then each run has one thread
 
 

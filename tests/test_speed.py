@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from podnet.bench import plain
+from podnet.bench.measure import figure, in_turns, ratio
+from podnet.bench.scene import TRANSFORM, Untrained, before_a_step, noise, stages
 from podnet.cli import main
 from podnet.methods import PODNet
 from podnet.nets import backbones, kernels
 from podnet.nets.backbones import BACKBONES, ConvNorm, EverySecondPixel, ResNet, _stage
 from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.nets.normalisation import normalise
-from podnet.speed import plain
-from podnet.speed.measure import figure, in_turns, ratio
-from podnet.speed.scene import TRANSFORM, Untrained, before_a_step, noise, stages
 
 
 def moved(old, seed=1):

@@ -20,7 +20,6 @@ from safetensors.numpy import load_file
 from studio_at_scale import make_run
 
 from coloured import photos_of
-from podnet.benchmarks.paper import published
 from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
@@ -28,6 +27,7 @@ from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, lo
 from podnet.model.look import look
 from podnet.model.model import changing, load_model
 from podnet.model.undo import accept, can_undo, undo
+from podnet.paper.numbers import published
 from podnet.studio.index import RunIndex
 from podnet.studio.model_view import nearest_classes, proxy_map
 from studio import events, runs_of, serving

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from podnet.engine.learner import Learner
-    from podnet.estimator import PODNetClassifier
     from podnet.memory.exemplars import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
+    from podnet.model.estimator import PODNetClassifier
     from podnet.runs.experiment import Experiment, run
     from podnet.scenario.tasks import Task, class_incremental
 
@@ -24,7 +24,7 @@ _HOMES = {
     "Learner": "podnet.engine.learner",
     "Method": "podnet.methods",
     "PODNet": "podnet.methods",
-    "PODNetClassifier": "podnet.estimator",
+    "PODNetClassifier": "podnet.model.estimator",
     "Replay": "podnet.methods",
     "run": "podnet.runs.experiment",
     "Task": "podnet.scenario.tasks",

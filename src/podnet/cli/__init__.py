@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before it is needed: `podnet --help` answers at once."""
+"""The command line: a module a command. Nothing heavy is imported before it is needed. May import everything."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from podnet.bench.measure import Figure
+from podnet.bench.suite import GROUPS, LONG, measured
 from podnet.errors import ConfigError, nearest
 from podnet.io.files import write_atomically
-from podnet.speed.measure import Figure
-from podnet.speed.suite import GROUPS, LONG, measured
 
 
 def bench_command(known: argparse.Namespace) -> int:

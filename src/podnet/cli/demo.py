@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from podnet.display import show
+from podnet.cli.display import show
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.report.compare import Captioned, comparison_grid, write_report

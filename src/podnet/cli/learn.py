@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from podnet.cli.display import bar, epoch_line
 from podnet.cli.model_options import decoding_workers
 from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import Collection
-from podnet.display import bar, epoch_line
 from podnet.engine.device import choose_device
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import PodnetError, printable
 from podnet.model.forget import forget
+from podnet.model.lessons import Learned, Lesson, Record, Resumed, prepare, teach
 from podnet.model.measure import SURE_OF_LOSS, partly_forgotten, then_and_now
 from podnet.model.model import load_model
 from podnet.model.settings import Settings, Training
-from podnet.model.teach import Learned, Lesson, Record, Resumed, prepare, teach
 from podnet.processes import keep_freed_memory
 
 OPTIONS = [f.name for kind in (Settings, Training) for f in fields(kind)]

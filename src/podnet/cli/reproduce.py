@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from podnet.benchmarks.catalogue import BENCHMARKS, Benchmark
-from podnet.benchmarks.engines import Engine, make_engine
-from podnet.benchmarks.estimate import seconds
-from podnet.benchmarks.plan import Planned, narrowed, plan, row_changes
-from podnet.benchmarks.runner import carry_out
-from podnet.benchmarks.scales import SETTINGS
-from podnet.benchmarks.tables import grids, panels
+from podnet.cli.display import bar
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
 from podnet.data import SOURCES, Dataset
-from podnet.display import bar
 from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, nearest
+from podnet.paper.catalogue import BENCHMARKS, Benchmark
+from podnet.paper.engines import Engine, make_engine
+from podnet.paper.estimate import seconds
+from podnet.paper.plan import Planned, narrowed, plan, row_changes
+from podnet.paper.runner import carry_out
+from podnet.paper.scales import SETTINGS
+from podnet.paper.tables import grids, panels
 from podnet.processes import cores
 from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import yaml
 from rich.console import Console
 
+from podnet.cli.display import show
 from podnet.cli.parser import CALL_OPTIONS, Parser
-from podnet.display import show
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
 from podnet.engine.team import is_member, joined

@@ -1,4 +1,4 @@
-"""Datasets by the names the command line knows."""
+"""Images: datasets by name, photos and how they are decoded, augmentation. May import `io` and the modules at the top."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods, by the names the command line knows."""
+"""What learns: one file a method, each reading like its paper. May import `nets`, `memory` and all below them."""
 
 from __future__ import annotations
 

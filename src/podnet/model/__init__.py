@@ -1,1 +1,4 @@
-"""A user's own classifier: one file that learns classes from photos, predicts, and can forget them again."""
+"""One's own classifier: a file that learns classes from photos, predicts, forgets, is exported; and the estimator.
+
+May import `engine` and all below it.
+"""

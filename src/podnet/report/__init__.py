@@ -1,1 +1,1 @@
-"""Tables and pictures of runs. Reads run folders; knows nothing of torch."""
+"""Tables, plots and the HTML page of runs. Reads run folders; needs no torch. May import `runs.folder` and `metrics`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from podnet.benchmarks.paper import published
+from podnet.paper.numbers import published
 from podnet.report.compare import comparison_grid, comparison_panel, grouped
 from podnet.report.results import MISSING
 from podnet.report.tables import differing_options

@@ -18,8 +18,8 @@ from typing import Any, TextIO
 from podnet.engine.device import choose_device
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import PodnetError
+from podnet.model.lessons import Learned, Record, prepare, teach
 from podnet.model.measure import partly_forgotten
-from podnet.model.teach import Learned, Record, prepare, teach
 from podnet.processes import cores, end_with, keep_freed_memory
 
 NEWS_SECONDS = 0.1  # between two pieces of news at least

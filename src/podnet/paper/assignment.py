@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podnet.benchmarks.plan import Planned
 from podnet.errors import PodnetError
+from podnet.paper.plan import Planned
 from podnet.report.tables import summary
 from podnet.runs import experiment
 from podnet.runs.config import resolve

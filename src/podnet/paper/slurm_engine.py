@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from podnet.benchmarks.assignment import Assignment, perform
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
+from podnet.paper.assignment import Assignment, perform
 
 MINUTES = 240  # of a job unless --slurm time=... is given: few partitions allow less, and a run goes on in its next job
 TIMES_QUEUED_AGAIN = 200  # at most: a week of training in jobs of an hour, but not a run that never comes further

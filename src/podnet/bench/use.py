@@ -6,13 +6,13 @@ import resource
 import subprocess
 import sys
 
+from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
+from podnet.bench.scene import before_a_step, noise
 from podnet.methods import PODNet
-from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
-from podnet.speed.scene import before_a_step, noise
 
 FIRST_PREDICTION = """
 from podnet.methods import PODNet
-from podnet.speed.scene import before_a_step, noise
+from podnet.bench.scene import before_a_step, noise
 learner, _ = before_a_step(10, PODNet())
 learner.predict(noise(1))
 """

@@ -10,10 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 import torch.distributed as dist
 
+from podnet.bench.measure import Figure, ratio, seconds
+from podnet.bench.training import BATCH, Epochs
 from podnet.engine.team import joined
 from podnet.processes import keep_freed_memory
-from podnet.speed.measure import Figure, ratio, seconds
-from podnet.speed.training import BATCH, Epochs
 
 UPDATES = 5  # of an epoch: what is done once an epoch or once a phase is done less often yet in a run
 THREADS = {"one": 1, "two threads": 2, "both": 1, "both, unsynchronised": 1}  # of a process, in each turn

@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from podnet.benchmarks.catalogue import Benchmark, Column, Row
-from podnet.benchmarks.scales import SETTINGS, Setting
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.methods import METHODS
+from podnet.paper.catalogue import Benchmark, Column, Row
+from podnet.paper.scales import SETTINGS, Setting
 from podnet.runs.config import resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name

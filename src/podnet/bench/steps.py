@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
+from podnet.bench import plain
+from podnet.bench.alone import alone
+from podnet.bench.measure import Figure, figure, in_turns, ratio, seconds
+from podnet.bench.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
+from podnet.bench.training import BATCH, BATCHES, Epochs, both_sides
 from podnet.engine.timing import timed
-from podnet.speed import plain
-from podnet.speed.alone import alone
-from podnet.speed.measure import Figure, figure, in_turns, ratio, seconds
-from podnet.speed.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
-from podnet.speed.training import BATCH, BATCHES, Epochs, both_sides
 
 KEPT = 20  # exemplars a class
 TESTED, TIMED = 100, 4  # test images a class, and those of them that are timed, to be scaled up

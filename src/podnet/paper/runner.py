@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from podnet.benchmarks.assignment import assign
-from podnet.benchmarks.engines import Engine
-from podnet.benchmarks.plan import Planned
 from podnet.errors import BusyError, PodnetError
+from podnet.paper.assignment import assign
+from podnet.paper.engines import Engine
+from podnet.paper.plan import Planned
 from podnet.runs.folder import FIRST_TASK_DONE
 
 LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from podnet.benchmarks.catalogue import Benchmark, Column
+from podnet.paper.catalogue import Benchmark, Column
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from podnet.benchmarks.catalogue import Benchmark, Column, Row
-from podnet.benchmarks.paper import Number
-from podnet.benchmarks.plan import Planned
-from podnet.benchmarks.scales import in_words
+from podnet.paper.catalogue import Benchmark, Column, Row
+from podnet.paper.numbers import Number
+from podnet.paper.plan import Planned
+from podnet.paper.scales import in_words
 from podnet.report.grid import Cell, Grid
 from podnet.report.plots import Line, Panel, accuracy_lines, accuracy_panel, colour_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from podnet.bench.measure import Figure, Work, in_turns, ratio
+from podnet.bench.training import BATCH
 from podnet.nets.kernels import library, pixel_by_pixel, replace_convolutions
 from podnet.processes import keep_freed_memory
-from podnet.speed.measure import Figure, Work, in_turns, ratio
-from podnet.speed.training import BATCH
 
 SIDES = {16: 32, 32: 16, 64: 8}  # of the maps of ResNet-32, by their channels
 

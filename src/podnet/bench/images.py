@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from podnet.bench import plain
+from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
+from podnet.bench.scene import TRANSFORM, noise
 from podnet.data.photos import Photos
 from podnet.processes import cores, keep_freed_memory
-from podnet.speed import plain
-from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
-from podnet.speed.scene import TRANSFORM, noise
 
 SIZE = 224
 

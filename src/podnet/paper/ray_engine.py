@@ -11,8 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
-from podnet.benchmarks.assignment import Assignment, perform
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
+from podnet.paper.assignment import Assignment, perform
 
 RETRIES = 3  # lost machines a run outlives; lost more often, it is likely what brings them down, by its memory
 PATIENCE = 5.0  # seconds for the head of the cluster to answer

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from podnet.speed.alone import alone
-from podnet.speed.convolutions import convolutions
-from podnet.speed.devices import devices
-from podnet.speed.growth import growth
-from podnet.speed.images import augmentation, decoding
-from podnet.speed.measure import Figure, figure
-from podnet.speed.steps import after_task, step
-from podnet.speed.training import iteration, runs_at_once
-from podnet.speed.use import prediction, start
+from podnet.bench.alone import alone
+from podnet.bench.convolutions import convolutions
+from podnet.bench.devices import devices
+from podnet.bench.growth import growth
+from podnet.bench.images import augmentation, decoding
+from podnet.bench.measure import Figure, figure
+from podnet.bench.steps import after_task, step
+from podnet.bench.training import iteration, runs_at_once
+from podnet.bench.use import prediction, start
 
 Group = Callable[[bool], dict[str, Figure]]
 GROUPS: dict[str, Group] = {

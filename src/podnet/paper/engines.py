@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
-from podnet.benchmarks.assignment import Assignment, perform
-from podnet.benchmarks.ray_engine import RayEngine
-from podnet.benchmarks.slurm_engine import SlurmEngine
 from podnet.errors import PodnetError
+from podnet.paper.assignment import Assignment, perform
+from podnet.paper.ray_engine import RayEngine
+from podnet.paper.slurm_engine import SlurmEngine
 from podnet.processes import end_with
 
 MOST_AT_ONCE = 1000  # runs under way on a cluster, which queues them itself: the jobs that an array of Slurm may have

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from podnet.benchmarks.paper import PAPER, Number, Numbers, by_inference, plain, reported, with_std
+from podnet.paper.numbers import PAPER, Number, Numbers, by_inference, plain, reported, with_std
 
 
 @dataclass(frozen=True)

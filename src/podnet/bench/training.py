@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from podnet.bench import plain
+from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
+from podnet.bench.scene import TRANSFORM, before_a_step, noise
 from podnet.engine.team import ALONE, Team, synchronise
 from podnet.engine.training import fit, make_optimizer
 from podnet.methods import PODNet
 from podnet.methods.base import constant
 from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.processes import cores, keep_freed_memory
-from podnet.speed import plain
-from podnet.speed.measure import Figure, Work, figure, in_turns, ratio
-from podnet.speed.scene import TRANSFORM, before_a_step, noise
 
 OLD = 50  # classes known at the paper's first step on CIFAR-100
 BATCH = 128

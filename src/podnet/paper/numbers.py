@@ -17,7 +17,7 @@ class Number(NamedTuple):
 
 Numbers = Mapping[tuple[str, str], Number]  # (row, column) -> number
 
-PAPER: dict[str, Any] = json.loads(resources.files("podnet.benchmarks").joinpath("paper.json").read_text())
+PAPER: dict[str, Any] = json.loads(resources.files("podnet.paper").joinpath("numbers.json").read_text())
 
 
 def with_std(table: str) -> Numbers:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from podnet.bench.alone import alone
+from podnet.bench.measure import Figure, ratio, seconds
+from podnet.bench.scene import before_a_step
 from podnet.methods import PODNet
-from podnet.speed.alone import alone
-from podnet.speed.measure import Figure, ratio, seconds
-from podnet.speed.scene import before_a_step
 
 USUAL = {"images": 250, "classes": 20, "image_side": 32, "memory_per_class": 20, "tasks": 2}
 

@@ -8,7 +8,6 @@ from functools import cache
 
 import torch
 
-from podnet.benchmarks.plan import Planned
 from podnet.data import SOURCES, Transform
 from podnet.engine.device import Compute, choose_device
 from podnet.engine.learner import Learner
@@ -17,6 +16,7 @@ from podnet.fidelity import Fidelity
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, Replay
 from podnet.methods.base import phases_of
+from podnet.paper.plan import Planned
 from podnet.scenario.tasks import Task
 
 SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each family of datasets

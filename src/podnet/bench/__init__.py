@@ -1,0 +1,1 @@
+"""How fast it is (`podnet bench`): our loops beside plain ones, in one run. May import `runs`, `model` and below."""
