@@ -1,4 +1,4 @@
-"""Images: datasets by name, photos and how they are decoded, augmentation. May import `io` and the modules at the top."""
+"""Images: datasets by name, photos, decoding, augmentation. May import `io` and the modules at the top."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tables, plots and the HTML page of runs. Reads run folders; needs no torch. May import `runs.folder` and `metrics`."""
+"""Tables, plots and the HTML page of runs; no torch. May import `runs.folder`, `io` and the modules at the top."""
