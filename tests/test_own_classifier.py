@@ -20,7 +20,7 @@ from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.networks import new_network
-from podnet.model import teach as teaching
+from podnet.model import lessons
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import FORMAT, load_model
 from podnet.model.predict import predict
@@ -103,7 +103,7 @@ def test_what_was_held_out_is_never_trained_on(own, learned):
     """Photos that come again, among more, must not move from the measured to the trained ones."""
     model = load_model(own)
     again = read_collection(photos_of(photos_of(learned / "again", "red"), "red", count=30, first=100))
-    todo = teaching.plan(again, model, 0.15, include_known=True)
+    todo = lessons.plan(again, model, 0.15, include_known=True)
     used = {photo.digest for photo in todo.training}
     assert len(todo.training) + len(todo.held_out) == 38
     assert used.isdisjoint(model.held_out_digests)
@@ -112,7 +112,7 @@ def test_what_was_held_out_is_never_trained_on(own, learned):
 
 def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path, monkeypatch):
     """Stopped after any checkpoint and called again, it comes to the same file as when it is not stopped."""
-    monkeypatch.setattr(teaching, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(lessons, "CHECKPOINT_SECONDS", 0)
     extra = photos_of(tmp_path / "extra", "grey", "red", first=70)
     (extra / "grey").rename(extra / "ash")
     before = own.read_bytes()
@@ -121,17 +121,17 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
 
     def call(path):
         given = {"epochs": 3, "finetune_epochs": 2, "batch_size": 8}
-        return teaching.teach(path, teaching.prepare(path, extra, given, False, "cpu"), "cpu", workers=0)
+        return lessons.teach(path, lessons.prepare(path, extra, given, False, "cpu"), "cpu", workers=0)
 
     epochs = 0
     for record in call(own):
-        epochs += isinstance(record, teaching.Epoch)
+        epochs += isinstance(record, lessons.Epoch)
         if epochs == 4:
             break  # in the fine-tuning
     assert own.read_bytes() == before
     records = list(call(own))
-    assert records[0] == teaching.Resumed(phase=1, epoch=1)
-    assert sum(isinstance(record, teaching.Epoch) for record in records) == 1
+    assert records[0] == lessons.Resumed(phase=1, epoch=1)
+    assert sum(isinstance(record, lessons.Epoch) for record in records) == 1
     list(call(other))
     first, second = load_model(own), load_model(other)
     for name, tensor in first.learner.network.state_dict().items():
@@ -143,10 +143,10 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
     photos_of(tmp_path / "more", "grey", first=70)
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
-    lesson = teaching.prepare(own, tmp_path / "more", {"epochs": 1}, False, "cpu")
+    lesson = lessons.prepare(own, tmp_path / "more", {"epochs": 1}, False, "cpu")
     lesson.model.history = lesson.model.history[:1]
     with pytest.raises(PodnetError, match="was changed by another process"):
-        next(teaching.teach(own, lesson, "cpu", 0))
+        next(lessons.teach(own, lesson, "cpu", 0))
 
 
 def test_predictions_in_every_format(learned, tmp_path, capsys):

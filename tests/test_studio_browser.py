@@ -182,7 +182,7 @@ def test_open_the_matrix(shop, open_page):
         assert row[1 + len(values) :] == ["—"] * (len(lines) - len(values))
     page.get_by_role("radio", name="CNN").check(force=True)
     first = lines[-1]["accuracy_per_task"]["cnn"][0]
-    matrix.locator("tbody tr").last.get_by_text(str(round(first, 2))).first.wait_for()
+    matrix.locator("tbody tr").last.get_by_text(f"{round(first, 2):g}", exact=True).first.wait_for()
     headings = page.locator("h3").all_inner_texts()
     for wanted in ("Each class: when it was new, and now", "Confusion matrix after the last task", "Losses: train"):
         assert wanted in headings
