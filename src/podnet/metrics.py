@@ -41,9 +41,9 @@ def accuracy_per_task(
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:
-    """Mean over the earlier tasks j of max_{l<k} a[l][j] - a[k][j] after the last task k (Chaudhry et al., 2018).
+    """Mean over the earlier tasks j of `max_{l<k} a[l][j] - a[k][j]` after the last task k (Chaudhry et al., 2018).
 
-    matrix[l][j] is the accuracy on the classes of task j after task l (j <= l). Zero after the first task.
+    `matrix[l][j]` is the accuracy on the classes of task j after task l (j <= l). Zero after the first task.
     """
     last = len(matrix) - 1
     if last < 1:

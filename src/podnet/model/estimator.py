@@ -40,14 +40,26 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    epochs, finetune_epochs, batch_size, lr, proxies, fidelity, backbone
-        PODNet's, see `podnet methods podnet`; the backbone may also be "timm:NAME", a network of timm.
+    epochs
+        Epochs of each task.
+    finetune_epochs
+        Epochs of the balanced fine-tuning after each task but the first.
+    batch_size
+        Images per update.
+    lr
+        The learning rate.
+    proxies
+        Proxies per class.
+    fidelity
+        "released" follows the authors' code, "paper" follows the paper's text.
+    backbone
+        "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
         What a backbone of timm starts from: "hub", a .safetensors file, or "none".
     memory_per_class
-        Images of each class that are kept.
+        Images kept of each class.
     image_size
-        What paths and Pillow images become, square; arrays keep their size.
+        The side in pixels that paths and Pillow images are scaled to; arrays keep their size.
     mirror
         Whether a mirror image shows the same class.
     inference

@@ -12,21 +12,21 @@ from typing import Any, Literal
 
 import torch
 
-from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, Photos, load
 from podnet.data.sources import Shelf
 from podnet.engine.device import Compute, Precision, choose_device
 from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, Team
 from podnet.engine.training import Epoch, Iteration
-from podnet.runs.environment import describe_environment
 from podnet.errors import ConfigError, DamagedFileError
-from podnet.runs.evaluation import TOP, evaluate
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method
 from podnet.processes import keep_freed_memory
+from podnet.runs.checkpoints import restore, write_checkpoint
+from podnet.runs.environment import describe_environment
+from podnet.runs.evaluation import TOP, evaluate
 from podnet.runs.folder import Run
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Task, Tasks, class_incremental, images_of_each_class
@@ -64,7 +64,7 @@ class Experiment:
     checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
 
     def options(self) -> dict[str, Any]:
-        """Everything as one flat mapping, in the words of the command line; `podnet.runs.config.resolve` reads it back."""
+        """Everything as one flat mapping, in the words of the command line; `runs.config.resolve` reads it back."""
         values: dict[str, Any] = {"method": self.method.source or self.method.name}
         values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"}
         values |= asdict(self.method)
