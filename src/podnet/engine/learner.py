@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from podnet.data.images import Images, fingerprint, from_tensors, join, require_
 from podnet.data.sources import Shelf
 from podnet.engine.device import PLAIN, Compute
 from podnet.engine.extraction import Ranked, Scores, extract
+from podnet.engine.progress import Progress, require_same_task, summary_of
 from podnet.engine.timing import timed
 from podnet.engine.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
@@ -26,17 +27,6 @@ from podnet.methods.networks import network_from, new_network
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
-
-
-@dataclass
-class Progress:
-    """Where in a task the learner is: the epochs done of a phase, and the images it trains on."""
-
-    phase: int = 0
-    epoch: int = 0
-    chosen: Tensor | None = None
-    momenta: list[Tensor] | None = None
-    scaler: dict[str, Any] | None = None  # of the losses, where float16 needs one
 
 
 class Learner:
@@ -77,14 +67,17 @@ class Learner:
         """Learn the classes of a task; yields a record of each iteration and each epoch.
 
         After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
+        Until that task is done, any other is refused.
         """
+        summary = summary_of(task)
         phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught))
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
                 raise ValueError(f"task {task.index} comes after {task.old} classes, but this learner knows {known}.")
             self._begin(task, distils=any(phase.distils for phase in phases))
-        assert self.progress is not None
+            self.progress = Progress(summary)
+        require_same_task(self.progress.task, summary)
         teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
         images, pool = self._pool(task)
         trained = images.to(self.device) if isinstance(images, Tensor) else images
@@ -127,7 +120,7 @@ class Learner:
                     progress.momenta = momenta(optimizer)
                     progress.scaler = scaler.state_dict()
                 yield record
-            self.progress = Progress(progress.phase + 1)
+            self.progress = Progress(progress.task, progress.phase + 1)
         self._end(task, images, pool)
 
     def predict(self, images: Images) -> Scores:
@@ -175,7 +168,6 @@ class Learner:
                     self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
             self._place(self.network)
             self.team.copy_from_main(self.network)
-            self.progress = Progress()
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
         images, targets = task.train_images, task.train_targets
@@ -261,7 +253,7 @@ class Learner:
             tensors |= {f"previous.{name}": value for name, value in self.previous.state_dict().items()}
             meta["previous_sizes"] = self.previous.classifier.sizes
         if self.progress is not None:
-            meta["progress"] = {key: getattr(self.progress, key) for key in ("phase", "epoch", "scaler")}
+            meta["progress"] = {key: getattr(self.progress, key) for key in ("task", "phase", "epoch", "scaler")}
             if self.progress.chosen is not None:
                 tensors["progress.chosen"] = self.progress.chosen
             for i, momentum in enumerate(self.progress.momenta or []):
