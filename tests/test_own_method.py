@@ -8,8 +8,8 @@ import yaml
 
 from podnet.cli import main
 from podnet.runs.config import resolve
-from podnet.runs.experiment import TaskDone, run
 from podnet.runs.folder import Run
+from podnet.runs.loop import TaskDone, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]

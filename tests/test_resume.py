@@ -14,8 +14,8 @@ from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
 from podnet.io.tensors import load_tensors
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Notice, run
 from podnet.runs.folder import Run
+from podnet.runs.loop import Notice, run
 
 OPTIONS = {
     "classes": 6,

@@ -17,8 +17,9 @@ from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Experiment, run
+from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run
+from podnet.runs.loop import run
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (

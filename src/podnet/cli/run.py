@@ -22,8 +22,9 @@ from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Existing, Experiment, Record, run
+from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.loop import Existing, Record, run
 from podnet.runs.tensorboard import logged
 
 

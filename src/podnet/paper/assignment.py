@@ -13,7 +13,7 @@ from typing import Any
 from podnet.errors import PodnetError
 from podnet.paper.plan import Planned
 from podnet.report.tables import summary
-from podnet.runs import experiment
+from podnet.runs import loop
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 
@@ -57,7 +57,7 @@ def perform(assignment: Assignment) -> str | PodnetError:
     record = Run(assignment.folder)
     first_task = Run(assignment.first_task) if assignment.first_task else None
     try:
-        for _ in experiment.run(resolve(assignment.options), record, "resume", first_task):
+        for _ in loop.run(resolve(assignment.options), record, "resume", first_task):
             pass
         return summary(record.results())
     except PodnetError as error:

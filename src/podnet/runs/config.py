@@ -9,9 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest
-from podnet.runs.experiment import Experiment
 from podnet.methods import METHODS, ICaRL, Method, configured, load_method
 from podnet.nets.backbones import BACKBONES
+from podnet.runs.experiment import Experiment
 from podnet.scenario.orders import spell_out
 
 
