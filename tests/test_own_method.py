@@ -51,7 +51,7 @@ def test_a_run_with_ones_own_method_resumes(runs, capsys):
     assert "average incremental accuracy" in capsys.readouterr().out
 
 
-def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, capsys):
+def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowed(tmp_path, capsys):
     file, folder = tmp_path / "lwf.py", tmp_path / "run"
     before = (EXAMPLES / "my_method.py").read_text()
     file.write_text(before)
@@ -61,9 +61,16 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, cap
             break
     records.close()
     file.write_text(before + "\n# another thought\n")
-    assert main(["run", "--resume", str(folder)]) == 0
+    assert main(["run", "--resume", str(folder)]) == 2
+    told = capsys.readouterr().err
+    assert f"{file} was changed since the run in {folder} began" in told
+    assert "--allow-changed-method" in told
+    assert len(Run(folder).results()) == 1
+    assert Run(folder).failure() is None
+    assert main(["run", "--resume", str(folder), "--allow-changed-method"]) == 0
     assert f"{file} was changed since" in " ".join(capsys.readouterr().out.split())
     assert (folder / "method.py").read_text() == before
+    assert main(["run", "--resume", str(folder)]) == 0, "a finished run has nothing left to learn with it"
 
 
 GOOD = """

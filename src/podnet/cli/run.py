@@ -48,7 +48,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
         return 0
     with joined(choose_device(experiment.device)) as team:
-        records = run(experiment, record, existing, team=team)
+        records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
         if team.is_main:
             _show(records, record, experiment, known.tensorboard)
         else:

@@ -60,12 +60,14 @@ def run(
     existing: Existing = "refuse",
     first_task: Run | None = None,
     team: Team = ALONE,
+    allow_changed_method: bool = False,
 ) -> Iterator[Record]:
     """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens.
 
     A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
     first task (`Experiment.first_task`) and comes to exactly what it would have come to. Of a team, every process calls
-    this; only the main one writes and has something to tell.
+    this; only the main one writes and has something to tell. A run whose own method file was edited since it began goes
+    on only with `allow_changed_method`.
     """
     keep_freed_memory()
     torch.set_num_threads(experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores()))
@@ -84,8 +86,12 @@ def run(
                 f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
                 "replace it (--overwrite) or choose another --output."
             )
+        resumes = existing == "resume" and record.config_file.exists()
+        file = _method_file(experiment)
+        if resumes and file and not allow_changed_method and len(record.results()) < len(tasks):
+            record.require_unchanged_method(file)
         with record.noting_failure():
-            if existing == "resume" and record.config_file.exists():
+            if resumes:
                 first, notices = restore(record, learner)
                 yield from map(Notice, notices)
             else:
@@ -103,6 +109,12 @@ def run(
             yield Notice(text)
 
 
+def _method_file(experiment: Experiment) -> Path | None:
+    """The file of a user's own method."""
+    file = experiment.method.source.rpartition(":")[0]
+    return Path(file) if file else None
+
+
 def _take_part(learner: Learner, tasks: Tasks) -> None:
     """What a process does that is not the main one: its share of every task, from where that one goes on."""
     first, state = learner.team.from_main(lambda: (0, learner.state()))
@@ -117,9 +129,9 @@ def _take_part(learner: Learner, tasks: Tasks) -> None:
 def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int) -> Iterator[Record]:
     if first < len(tasks):
         record.write_environment(describe_environment())
-        file = experiment.method.source.rpartition(":")[0]
-        if file and not record.keeps_method(Path(file)):
-            yield Notice(f"{file} was changed since this run began; what it was then is in {record.folder}.")
+        file = _method_file(experiment)
+        if file and not record.keeps_method(file):
+            yield Notice(f"{file} was changed since this run began; what it was then is in {record.method_file}.")
     for index in range(first, len(tasks)):
         task = tasks[index]
         yield TaskStarted(index, len(tasks), task.old, task.class_names)
