@@ -29,6 +29,7 @@ def refused(capsys, *arguments):
     assert err.startswith("error: ")
     assert "Traceback" not in out + err
     assert err.count("\n") == 1
+    assert "method:" not in out
     return err
 
 
@@ -178,6 +179,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
     assert (first.classes, first.method.total_classes) == (2, 3)
 
 
+@pytest.mark.parametrize("print_config", [False, True])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -220,11 +222,12 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--dataset", "cifar100", "--data-path", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--data-path", "x"], "embedded"),
         (["--config", "/nowhere.yaml"], "cannot read"),
+        (["--num-nodes", "2"], "needs --address"),
         (["digits"], "unrecognized|does not know"),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, capsys, tmp_path):
-    sentence = refused(capsys, "run", "--output", tmp_path / "run", *arguments)
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, print_config, capsys, tmp_path):
+    sentence = refused(capsys, "run", "--output", tmp_path / "run", *arguments, *["--print-config"] * print_config)
     assert any(word in sentence for word in words.split("|")), sentence
     assert not (tmp_path / "run").exists()
 

@@ -130,7 +130,11 @@ def _add_run(commands: Any) -> None:
     add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
     add("--allow-changed-method", action="store_true", help="resume although the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
-    add("--print-config", action="store_true", help="print the resolved configuration as YAML and stop")
+    add(
+        "--print-config",
+        action="store_true",
+        help="check the options and the data, print the configuration as YAML, stop",
+    )
 
 
 def _add_studio(commands: Any) -> None:

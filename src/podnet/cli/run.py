@@ -16,7 +16,7 @@ from podnet.cli.display import show
 from podnet.cli.parser import CALL_OPTIONS, Parser
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
-from podnet.engine.team import is_member, joined
+from podnet.engine.team import Team, is_member, joined
 from podnet.errors import ConfigError, nearest
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
@@ -39,12 +39,13 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     else:
         experiment = resolve(_read_yaml(known.config) | given)
         record = Run(known.output or Path("runs") / folder_name(experiment.options()))
+    if experiment.num_nodes > 1 and known.address is None and not is_member():
+        raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
     if known.print_config:
+        experiment.prepared(Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices))
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
     if experiment.devices * experiment.num_nodes > 1 and not is_member():
-        if experiment.num_nodes > 1 and known.address is None:
-            raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
         return 0
     with joined(choose_device(experiment.device)) as team:

@@ -107,6 +107,11 @@ class Experiment:
         method = self.method.of_run(len(class_order(self.order, dataset, self.seed, self.classes)))
         return Learner(method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
+    def prepared(self, team: Team = ALONE, folder: Path | None = None) -> tuple[Dataset, Tasks, Learner]:
+        """What a run needs before it trains. Whatever cannot work with the data or the machine is refused here."""
+        dataset = self.load_dataset(team)
+        return dataset, self.tasks(dataset), self.learner(dataset, team, folder)
+
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
         if not self.method.keeps_exemplars:
             return

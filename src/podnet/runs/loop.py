@@ -73,9 +73,7 @@ def run(
     torch.set_num_threads(experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores()))
     torch.set_float32_matmul_precision("high" if experiment.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"
-    dataset = experiment.load_dataset(team)
-    tasks = experiment.tasks(dataset)
-    learner = experiment.learner(dataset, team, record.exemplars)
+    dataset, tasks, learner = experiment.prepared(team, record.exemplars)
     if not team.is_main:
         _take_part(learner, tasks)
         _left_out(dataset, team)
