@@ -26,6 +26,7 @@ from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
 from podnet.runs.loop import Existing, Record, run
 from podnet.runs.tensorboard import logged
+from podnet.scenario.orders import listed_classes
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
@@ -104,6 +105,8 @@ def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Ru
         raise ConfigError("--resume needs the folder of the run: 'podnet run --resume FOLDER'.")
     record = Run(folder)
     recorded = record.config()
+    if recorded.get("classes") is None:  # earlier versions took a short list for all classes there are
+        recorded["classes"] = len(listed_classes(str(recorded.get("order", "")))) or None
     wanted = _read_yaml(known.config) | given
     experiment = resolve(recorded | wanted)
     config = experiment.options()

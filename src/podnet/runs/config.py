@@ -12,7 +12,7 @@ from podnet.errors import ConfigError, nearest
 from podnet.methods import METHODS, ICaRL, Method, configured, load_method
 from podnet.nets.backbones import BACKBONES
 from podnet.runs.experiment import Experiment
-from podnet.scenario.orders import spell_out
+from podnet.scenario.orders import listed_classes, spell_out
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:
@@ -34,7 +34,7 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if "backbone" in own:
         _one_of("backbone", own["backbone"], BACKBONES)
     given["order"] = spell_out(given.get("order", source.order))
-    if classes := given.get("classes", given["order"].count(",") + 1 if "," in given["order"] else source.classes):
+    if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
         given.setdefault("base", max(1, classes // 2))
         if issubclass(method_class, ICaRL):
             own.setdefault("total_classes", classes)
