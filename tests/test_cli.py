@@ -116,6 +116,31 @@ def test_resume_refuses_another_configuration(finished, capsys):
     assert "no run" in refused(capsys, "run", "--resume", finished / "nothing")
 
 
+@pytest.mark.parametrize("where", [["--output", "queued"], []])
+def test_a_command_with_resume_begins_the_run_and_given_again_goes_on(where, finished, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = podnet(capsys, "run", *where, *QUICK, "--resume")
+    assert code == 0, err
+    assert "nothing to resume in" in out
+    (config,) = tmp_path.rglob("config.yaml")
+    before = {path: path.read_bytes() for path in config.parent.glob("*.jsonl")}
+    assert [line["accuracy"] for line in Run(config.parent).results()] == [
+        line["accuracy"] for line in Run(finished).results()
+    ]
+    code, out, err = podnet(capsys, "run", *where, *QUICK, "--resume")
+    assert code == 0, err
+    assert "nothing to resume" not in out
+    assert {path: path.read_bytes() for path in config.parent.glob("*.jsonl")} == before
+    assert "was started with epochs 1" in refused(capsys, "run", "--output", config.parent, "--resume", "--epochs", "7")
+
+
+def test_resume_without_a_folder_does_not_clear_files_that_are_no_run(capsys, tmp_path):
+    (tmp_path / "results.jsonl").write_text("mine\n")
+    assert "no config.yaml" in refused(capsys, "run", "--output", tmp_path, *QUICK, "--resume")
+    assert "give one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
+    assert (tmp_path / "results.jsonl").read_text() == "mine\n"
+
+
 def test_print_config_can_be_given_back_as_config(tmp_path, capsys):
     arguments = [
         "run",

@@ -127,7 +127,13 @@ def _add_run(commands: Any) -> None:
     add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
     add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
     add("--overwrite", action="store_true", help="replace the run in that folder")
-    add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
+    add(
+        "--resume",
+        metavar="RUN",
+        nargs="?",
+        const="",
+        help="go on with a run; without RUN, with that in --output, or begin it there",
+    )
     add("--allow-changed-method", action="store_true", help="resume although the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
     add(

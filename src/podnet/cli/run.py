@@ -33,13 +33,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     """`words` are the arguments that the parser left over: hyper-parameters of the method."""
     given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
     given |= _hyper_parameters(words, parser)
-    existing: Existing = "replace" if known.overwrite else "refuse"
-    if known.resume is not None:
-        record, experiment = _run_to_resume(known, given)
-        existing = "resume"
-    else:
-        experiment = resolve(_read_yaml(known.config) | given)
-        record = Run(known.output or Path("runs") / folder_name(experiment.options()))
+    record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
     if experiment.num_nodes > 1 and known.address is None and not is_member():
         raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
     if known.print_config:
@@ -52,6 +46,8 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     with joined(choose_device(experiment.device)) as team:
         records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
         if team.is_main:
+            if existing == "resume" and not record.exists():
+                print(f"nothing to resume in {record.folder}: the run begins.")
             _show(records, record, experiment, known.tensorboard)
         else:
             deque(records, maxlen=0)
@@ -98,26 +94,35 @@ def _draw(record: Run, title: str) -> str:
     return f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
 
 
-def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Experiment]:
-    """The run to go on with and its experiment; options that would change its numbers are refused."""
-    folder = known.resume or known.output
-    if not folder or (known.resume and known.output and known.resume != known.output):
-        raise ConfigError("--resume needs the folder of the run: 'podnet run --resume FOLDER'.")
+def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run, Experiment, Existing]:
+    """The run folder, the experiment, and what to do about a run that is there already.
+
+    `--resume FOLDER` needs a run there. `--resume` alone goes on with the run in --output, or begins it.
+    """
+    if known.resume and known.output and known.resume != known.output:
+        raise ConfigError(f"--resume names {known.resume}, --output names {known.output}; give one of the two.")
+    folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
+    if known.resume or (known.resume is not None and record.exists()):
+        return record, _resumed(record, wanted), "resume"
+    return record, resolve(wanted), "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
+
+
+def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
+    """The experiment of a run to go on with; options that would change its numbers are refused."""
     recorded = record.config()
     if recorded.get("classes") is None:  # earlier versions took a short list for all classes there are
         recorded["classes"] = len(listed_classes(str(recorded.get("order", "")))) or None
-    wanted = _read_yaml(known.config) | given
     experiment = resolve(recorded | wanted)
     config = experiment.options()
     known_then = config | dict.fromkeys(wanted) | recorded  # an option that is newer than the run has its default
     changed = [key for key in config if key not in CHANGEABLE and config[key] != known_then[key]]
     if changed:
         raise ConfigError(
-            f"{folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
+            f"{record.folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
             "resume it without that option, or start another run."
         )
-    return record, experiment
+    return experiment
 
 
 def _read_yaml(path: str | None) -> dict[str, Any]:
