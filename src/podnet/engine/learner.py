@@ -14,11 +14,12 @@ from torch import Tensor
 from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
 from podnet.data.sources import Shelf
+from podnet.engine.batches import TrainingSet
 from podnet.engine.device import PLAIN, Compute
 from podnet.engine.extraction import Ranked, Scores, extract
 from podnet.engine.progress import Progress, require_same_task, summary_of
 from podnet.engine.timing import timed
-from podnet.engine.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
+from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, momenta, set_momenta
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
@@ -80,48 +81,43 @@ class Learner:
         require_same_task(self.progress.task, summary)
         teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
         images, pool = self._pool(task)
-        trained = images.to(self.device) if isinstance(images, Tensor) else images
-        targets = pool.targets.to(self.device)
+        there = images.to(self.device) if isinstance(images, Tensor) else images
+        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size)
         while self.progress.phase < len(phases):
-            progress, phase = self.progress, phases[self.progress.phase]
-            if progress.chosen is None:
-                with timed(self.seconds, "herd"):
-                    progress.chosen = phase.images(pool)
-            with timed(self.seconds, phase.name):
-                optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
-                scaler = self.compute.scaler()
-                if progress.momenta is not None:
-                    set_momenta(optimizer, progress.momenta)
-                if progress.scaler:
-                    scaler.load_state_dict(progress.scaler)
-                if self._moves_features(phase):
-                    self.herded = None
-                records = fit(
-                    self.network,
-                    phase,
-                    optimizer,
-                    trained[progress.chosen],
-                    targets[progress.chosen],
-                    self.transform,
-                    self.method.batch_size,
-                    (self.seed, task.index),
-                    teacher,
-                    progress.epoch,
-                    scaler,
-                    self.team,
-                )
-            while True:
-                with timed(self.seconds, phase.name):
-                    record = next(records, None)
-                if record is None:
-                    break
-                if isinstance(record, Epoch):
-                    progress.epoch = record.epoch + 1
-                    progress.momenta = momenta(optimizer)
-                    progress.scaler = scaler.state_dict()
-                yield record
-            self.progress = Progress(progress.task, progress.phase + 1)
+            yield from self._train(phases[self.progress.phase], pool, data, teacher, (self.seed, task.index))
+            self.progress = Progress(self.progress.task, self.progress.phase + 1)
         self._end(task, images, pool)
+
+    def _train(
+        self, phase: Phase, pool: Pool, data: TrainingSet, teacher: Network | None, seed: tuple[int, int]
+    ) -> Iterator[Iteration | Epoch]:
+        """Train through a phase, or the rest of it."""
+        progress = self.progress
+        assert progress is not None
+        if progress.chosen is None:
+            with timed(self.seconds, "herd"):
+                progress.chosen = phase.images(pool)
+        with timed(self.seconds, phase.name):
+            optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
+            scaler = self.compute.scaler()
+            if progress.momenta is not None:
+                set_momenta(optimizer, progress.momenta)
+            if progress.scaler:
+                scaler.load_state_dict(progress.scaler)
+            if self._moves_features(phase):
+                self.herded = None
+            stepper = Stepper(self.network, phase, optimizer, teacher, scaler, self.team)
+            records = fit(stepper, data.only(progress.chosen), seed, progress.epoch)
+        while True:
+            with timed(self.seconds, phase.name):
+                record = next(records, None)
+            if record is None:
+                return
+            if isinstance(record, Epoch):
+                progress.epoch = record.epoch + 1
+                progress.momenta = momenta(optimizer)
+                progress.scaler = scaler.state_dict()
+            yield record
 
     def predict(self, images: Images) -> Scores:
         """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
