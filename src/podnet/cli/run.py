@@ -18,6 +18,7 @@ from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
 from podnet.engine.team import Team, is_member, joined
 from podnet.errors import ConfigError, nearest
+from podnet.processes import keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
@@ -43,6 +44,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     if experiment.devices * experiment.num_nodes > 1 and not is_member():
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
         return 0
+    keep_freed_memory()
     with joined(choose_device(experiment.device)) as team:
         records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
         if team.is_main:

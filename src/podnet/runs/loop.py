@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,13 +11,13 @@ from typing import Any, Literal
 import torch
 
 from podnet.data import Dataset, Photos
+from podnet.engine.device import torch_settings
 from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, Team
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.processes import keep_freed_memory
 from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.runs.environment import describe_environment
 from podnet.runs.evaluation import TOP, evaluate
@@ -67,44 +67,57 @@ def run(
     A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
     first task (`Experiment.first_task`) and comes to exactly what it would have come to. Of a team, every process calls
     this; only the main one writes and has something to tell. A run whose own method file was edited since it began goes
-    on only with `allow_changed_method`.
+    on only with `allow_changed_method`. Threads and precision of torch are set for the run and put back when it ends.
     """
-    keep_freed_memory()
-    torch.set_num_threads(experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores()))
-    torch.set_float32_matmul_precision("high" if experiment.precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = experiment.precision == "tf32"
-    dataset, tasks, learner = experiment.prepared(team, record.exemplars)
-    if not team.is_main:
-        _take_part(learner, tasks)
-        _left_out(dataset, team)
-        return
-    with record.locked():
-        if record.exists() and existing == "refuse":
-            raise ConfigError(
-                f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
-                "replace it (--overwrite) or choose another --output."
-            )
-        resumes = existing == "resume" and record.config_file.exists()
-        file = _method_file(experiment)
-        if resumes and file and not allow_changed_method and len(record.results()) < len(tasks):
-            record.require_unchanged_method(file)
-        with record.noting_failure():
-            if resumes:
-                first, notices = restore(record, learner)
-                yield from map(Notice, notices)
-            else:
-                record.clear()
-                record.write_config(experiment.options())
-                if first_task is not None:
-                    yield from _begin_as(record, first_task, len(tasks))
-                first, _ = restore(record, learner)
-            if team.size > 1:
-                tensors, meta = learner.state()
-                on_cpu = {name: value.cpu() for name, value in tensors.items()}  # theirs is not the main one's GPU
-                team.from_main(lambda: (first, (on_cpu, meta)))
-            yield from _run(experiment, record, learner, tasks, first)
-        if text := _left_out(dataset, team):
-            yield Notice(text)
+    threads = experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores())
+    with torch_settings(threads, tf32=experiment.precision == "tf32"):
+        dataset, tasks, learner = experiment.prepared(team, record.exemplars)
+        if not team.is_main:
+            _take_part(learner, tasks)
+            _left_out(dataset, team)
+            return
+        with record.locked():
+            _require_permission(experiment, record, existing, len(tasks), allow_changed_method)
+            with record.noting_failure():
+                first = yield from _first_to_learn(experiment, record, learner, len(tasks), existing, first_task)
+                yield from _run(experiment, record, learner, tasks, first)
+            if text := _left_out(dataset, team):
+                yield Notice(text)
+
+
+def _require_permission(
+    experiment: Experiment, record: Run, existing: Existing, tasks: int, allow_changed_method: bool
+) -> None:
+    """Refuse to touch a run that is in the folder already, or to go on with it by another method."""
+    if record.exists() and existing == "refuse":
+        raise ConfigError(
+            f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
+            "replace it (--overwrite) or choose another --output."
+        )
+    file = _method_file(experiment)
+    resumes = existing == "resume" and record.config_file.exists()
+    if resumes and file and not allow_changed_method and len(record.results()) < tasks:
+        record.require_unchanged_method(file)
+
+
+def _first_to_learn(
+    experiment: Experiment, record: Run, learner: Learner, tasks: int, existing: Existing, first_task: Run | None
+) -> Generator[Notice, None, int]:
+    """Begin the run or restore its learner; the task to go on with, which the other processes are told, too."""
+    if existing == "resume" and record.config_file.exists():
+        first, notices = restore(record, learner)
+        yield from map(Notice, notices)
+    else:
+        record.clear()
+        record.write_config(experiment.options())
+        if first_task is not None:
+            yield from _begin_as(record, first_task, tasks)
+        first, _ = restore(record, learner)
+    if learner.team.size > 1:
+        tensors, meta = learner.state()
+        on_cpu = {name: value.cpu() for name, value in tensors.items()}  # theirs is not the main one's GPU
+        learner.team.from_main(lambda: (first, (on_cpu, meta)))
+    return first
 
 
 def _method_file(experiment: Experiment) -> Path | None:
