@@ -117,7 +117,7 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
         ('{"ce": student.logits.mean()}', "student.logits.mean()", "gave Tensor; it must give named terms"),
         ("student.logits.mean()", "student.logits.mean(1)", "the term ce of phase train is a tensor of shape (120,)"),
         ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; a term is a scalar tensor"),
-        ("constant(0.1)", "0.1", "the rate of phase train is 0.1; give a function"),
+        ("constant(0.1)", "0.1", "the lr of phase train is 0.1; give a function"),
         ("return [Phase", "return Phase", "return a list of Phase"),
     ],
 )

@@ -43,5 +43,5 @@ def _forward(conv: nn.Conv2d, maps: Tensor) -> Work:
 
 def _backward(conv: nn.Conv2d, maps: Tensor) -> Work:
     out = conv(maps)
-    slope = torch.ones_like(out)
-    return lambda: torch.autograd.grad(out, (maps, conv.weight), slope, retain_graph=True)
+    gradient = torch.ones_like(out)
+    return lambda: torch.autograd.grad(out, (maps, conv.weight), gradient, retain_graph=True)

@@ -38,7 +38,7 @@ class Epochs:
         self.old = old
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
-        self.phases = [replace(p, epochs=1, rate=constant(1e-4)) for p in self.method.phases(old, 1)]
+        self.phases = [replace(p, epochs=1, lr=constant(1e-4)) for p in self.method.phases(old, 1)]
         self.images = noise(batches * BATCH)
         self.targets = torch.arange(len(self.images)) % (old + 1)
 

@@ -37,7 +37,7 @@ class Epoch:
     phase: str
     epoch: int
     epochs: int
-    rate: float
+    lr: float
     losses: dict[str, float]
     seconds: float
 
@@ -47,7 +47,7 @@ def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay
     network.requires_grad_(False)
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
     decay = weight_decay if phase.weight_decay is None else phase.weight_decay
-    optimizer = torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
+    optimizer = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=momentum, weight_decay=decay, fused=True)
     # Before the first update: one that is skipped, its float16 gradients too large, would leave them undefined.
     set_momenta(optimizer, [torch.zeros(()) for _ in parameters])
     return optimizer
@@ -106,9 +106,9 @@ class Stepper:
         self.team = team
         self._wrapped = team.wrapped(network)
 
-    def begin_epoch(self, rate: float) -> None:
+    def begin_epoch(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = lr
         self.network.train(self.phase.update_statistics)
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
@@ -157,8 +157,8 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
     phase, team = stepper.phase, stepper.team
     for epoch in range(start, phase.epochs):
         began = time.perf_counter()
-        rate = phase.rate(epoch)
-        stepper.begin_epoch(rate)
+        lr = phase.lr(epoch)
+        stepper.begin_epoch(lr)
         means = _Means(data.targets.device)
         count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase.augment, team)
         for i, batch in enumerate(batches):
@@ -169,6 +169,6 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "
-                f"Lower the learning rate (now {rate:g}) or the weights of the distillation."
+                f"Lower the learning rate (now {lr:g}) or the weights of the distillation."
             )
-        yield Epoch(phase.name, epoch, phase.epochs, rate, losses, time.perf_counter() - began)
+        yield Epoch(phase.name, epoch, phase.epochs, lr, losses, time.perf_counter() - began)

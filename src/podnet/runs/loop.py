@@ -181,8 +181,10 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
     for event in learner.learn(task):
         if isinstance(event, Epoch):
             assert learner.progress is not None
-            line = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase, **asdict(event)}
-            append_line(record.epochs_file, line)
+            place = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase}
+            # "rate" is the key of the learning rate in run folders of all versions.
+            values = {"rate" if name == "lr" else name: value for name, value in asdict(event).items()}
+            append_line(record.epochs_file, place | values)
             trained = task.index == 0 and event.epoch + 1 == event.epochs  # what other runs may begin from
             if trained or time.monotonic() - saved >= checkpoint_seconds:
                 write_checkpoint(record, learner, task.index)
