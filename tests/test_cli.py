@@ -29,6 +29,7 @@ def refused(capsys, *arguments):
     assert err.startswith("error: ")
     assert "Traceback" not in out + err
     assert err.count("\n") == 1
+    assert "method:" not in out
     return err
 
 
@@ -106,13 +107,38 @@ def test_an_order_file_is_recorded_as_its_list(capsys, tmp_path):
     (tmp_path / "order.txt").write_text("3\n1\n2\n")
     (tmp_path / "config.yaml").write_text("order: [3, 1, 2]\n")
     for arguments in (["--order", tmp_path / "order.txt"], ["--config", tmp_path / "config.yaml"]):
-        _, printed, _ = podnet(capsys, "run", *arguments, "--print-config")
+        _, printed, _ = podnet(capsys, "run", *arguments, "--classes", "3", "--print-config")
         assert yaml.safe_load(printed)["order"] == "3,1,2"
 
 
 def test_resume_refuses_another_configuration(finished, capsys):
     assert "epochs" in refused(capsys, "run", "--resume", finished, "--epochs", "7")
     assert "no run" in refused(capsys, "run", "--resume", finished / "nothing")
+
+
+@pytest.mark.parametrize("where", [["--output", "queued"], []])
+def test_a_command_with_resume_begins_the_run_and_given_again_goes_on(where, finished, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = podnet(capsys, "run", *where, *QUICK, "--resume")
+    assert code == 0, err
+    assert "nothing to resume in" in out
+    (config,) = tmp_path.rglob("config.yaml")
+    before = {path: path.read_bytes() for path in config.parent.glob("*.jsonl")}
+    assert [line["accuracy"] for line in Run(config.parent).results()] == [
+        line["accuracy"] for line in Run(finished).results()
+    ]
+    code, out, err = podnet(capsys, "run", *where, *QUICK, "--resume")
+    assert code == 0, err
+    assert "nothing to resume" not in out
+    assert {path: path.read_bytes() for path in config.parent.glob("*.jsonl")} == before
+    assert "was started with epochs 1" in refused(capsys, "run", "--output", config.parent, "--resume", "--epochs", "7")
+
+
+def test_resume_without_a_folder_does_not_clear_files_that_are_no_run(capsys, tmp_path):
+    (tmp_path / "results.jsonl").write_text("mine\n")
+    assert "no config.yaml" in refused(capsys, "run", "--output", tmp_path, *QUICK, "--resume")
+    assert "give one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
+    assert (tmp_path / "results.jsonl").read_text() == "mine\n"
 
 
 def test_print_config_can_be_given_back_as_config(tmp_path, capsys):
@@ -126,6 +152,8 @@ def test_print_config_can_be_given_back_as_config(tmp_path, capsys):
         "4.5",
         "--order",
         "3,1,2,0",
+        "--classes",
+        "4",
         "--base",
         "2",
     ]
@@ -160,9 +188,25 @@ def test_a_run_of_an_older_version_goes_on_without_the_options_that_are_newer(tm
     assert "adaptive_c" in refused(capsys, "run", "--resume", tmp_path / "run", "--adaptive-c", "false")
 
 
+def test_a_run_of_an_older_version_with_a_short_order_goes_on(tmp_path, capsys):
+    """Such a run learned the classes listed, and wrote no number of them down."""
+    folder = tmp_path / "run"
+    short = ["--order", "3,1,2", "--base", "2", "--epochs", "1", "--finetune-epochs", "1", "--threads", "1"]
+    assert podnet(capsys, "run", "--output", folder, *short, "--classes", "3")[0] == 0
+    whole = [line["accuracy"] for line in Run(folder).results()]
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("classes: 3\n", "classes: null\n", 1))
+    for path in Run(folder).checkpoint_files():
+        if not path.name.startswith("0000"):
+            path.unlink()
+    assert podnet(capsys, "run", "--resume", folder, *short)[0] == 0
+    assert [line["accuracy"] for line in Run(folder).results()] == whole
+    assert "classes 3, not 2" in refused(capsys, "run", "--resume", folder, "--classes", "2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "total"),
-    [([], 10), (["--classes", "6"], 6), (["--order", "3,1,2,0"], 4), (["--total-classes", "7"], 7)],
+    [([], 10), (["--classes", "6"], 6), (["--order", "3,1,2,0", "--classes", "4"], 4), (["--total-classes", "7"], 7)],
 )
 def test_icarl_averages_its_loss_over_all_classes_of_the_run(arguments, total, capsys):
     _, printed, _ = podnet(capsys, "run", "--method", "icarl", *arguments, "--print-config")
@@ -178,6 +222,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
     assert (first.classes, first.method.total_classes) == (2, 3)
 
 
+@pytest.mark.parametrize("print_config", [False, True])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -206,6 +251,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--memory-per-class", "5", "--memory-total", "50"], "one of the two"),
         (["--order", "1,2,cat"], "'cat', which is no class"),
         (["--order", "1,2,1"], "twice"),
+        (["--order", "1,2,3"], "give --classes 3"),
         (["--order", "paper:0"], "no class order for digits"),
         (["--classes", "11"], "has 10 classes"),
         (["--validation", "0.001"], "nothing to validate"),
@@ -220,11 +266,12 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--dataset", "cifar100", "--data-path", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--data-path", "x"], "embedded"),
         (["--config", "/nowhere.yaml"], "cannot read"),
+        (["--num-nodes", "2"], "needs --address"),
         (["digits"], "unrecognized|does not know"),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, capsys, tmp_path):
-    sentence = refused(capsys, "run", "--output", tmp_path / "run", *arguments)
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, print_config, capsys, tmp_path):
+    sentence = refused(capsys, "run", "--output", tmp_path / "run", *arguments, *["--print-config"] * print_config)
     assert any(word in sentence for word in words.split("|")), sentence
     assert not (tmp_path / "run").exists()
 

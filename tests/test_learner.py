@@ -1,6 +1,7 @@
 """A learner through its tasks: what it may see, what it keeps, what it trains."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,26 @@ def test_old_proxies_stay_put_in_the_main_phase_and_new_ones_are_imprinted(metho
     assert learner.network.classifier.sizes == [3, 1]
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_learner_in_the_middle_of_a_task_refuses_another_and_goes_on_with_it(restored, digits):
+    learner = make_learner(digits, epochs=2)
+    task_0, task_1, task_2 = make_tasks(digits)
+    learn(learner, task_0)
+    records = learner.learn(task_1)
+    next(record for record in records if isinstance(record, Epoch))
+    records.close()
+    if restored:
+        tensors, meta = learner.state()
+        learner = make_learner(digits, epochs=2)
+        learner.restore(tensors, json.loads(json.dumps(meta)))
+    fewer = replace(task_1, train_images=task_1.train_images[:20], train_targets=task_1.train_targets[:20])
+    for other in (task_0, task_2, fewer):
+        with pytest.raises(PodnetError, match=r"in the middle of task 1 \('3', 32 images\) and cannot begin task"):
+            learn(learner, other)
+    assert [(record.phase, record.epoch) for record in learn(learner, task_1)] == [("train", 1), ("finetune", 0)]
+    assert learner.class_names == ["0", "1", "2", "3"]
+
+
 def test_the_fine_tuning_set_is_balanced(digits):
     learner = make_learner(digits, memory=ExemplarMemory(6))
     task_0, task_1, _ = make_tasks(digits)
@@ -226,7 +247,7 @@ def test_distillation_keeps_the_embedding_closer_to_the_old_one():
 
 def test_an_update_that_float16_skips_leaves_no_trace():
     weight = torch.nn.Parameter(torch.zeros(64, 16, 3, 3))
-    phase = replace(PODNet().phases(0, 2)[0], parameters=lambda _: [weight], rate=lambda epoch: 0.1)
+    phase = replace(PODNet().phases(0, 2)[0], parameters=lambda _: [weight], lr=lambda epoch: 0.1)
     optimizer = make_optimizer(torch.nn.Module(), phase, momentum=0.9, weight_decay=0.0)
     scaler = torch.amp.GradScaler("cpu")
     for factor in (float("inf"), 1.0, 1.0):

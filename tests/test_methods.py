@@ -212,12 +212,12 @@ def test_hyper_parameters_are_those_of_the_papers():
     released = configured(PODNet, "imagenet", {})
     assert (released.lr, released.batch_size, released.weight_decay) == (0.05, 64, 5e-4)
     icarl = ICaRL()
-    rate = icarl.phases(0, 10)[0].rate
-    assert [rate(epoch) for epoch in (0, 48, 49, 62, 63, 69)] == pytest.approx([2, 2, 0.4, 0.4, 0.08, 0.08])
-    rate = UCIR().phases(0, 10)[0].rate
-    assert [rate(epoch) for epoch in (79, 80, 119, 120)] == pytest.approx([0.1, 0.01, 0.01, 0.001])
-    rate = BiC().phases(0, 10)[0].rate
-    assert [rate(epoch) for epoch in (99, 100, 150, 200)] == pytest.approx([0.1, 0.01, 1e-3, 1e-4])
+    lr = icarl.phases(0, 10)[0].lr
+    assert [lr(epoch) for epoch in (0, 48, 49, 62, 63, 69)] == pytest.approx([2, 2, 0.4, 0.4, 0.08, 0.08])
+    lr = UCIR().phases(0, 10)[0].lr
+    assert [lr(epoch) for epoch in (79, 80, 119, 120)] == pytest.approx([0.1, 0.01, 0.01, 0.001])
+    lr = BiC().phases(0, 10)[0].lr
+    assert [lr(epoch) for epoch in (99, 100, 150, 200)] == pytest.approx([0.1, 0.01, 1e-3, 1e-4])
 
 
 def test_schedules():

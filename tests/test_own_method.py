@@ -8,8 +8,8 @@ import yaml
 
 from podnet.cli import main
 from podnet.runs.config import resolve
-from podnet.runs.experiment import TaskDone, run
 from podnet.runs.folder import Run
+from podnet.runs.loop import TaskDone, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
@@ -51,7 +51,7 @@ def test_a_run_with_ones_own_method_resumes(runs, capsys):
     assert "average incremental accuracy" in capsys.readouterr().out
 
 
-def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, capsys):
+def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowed(tmp_path, capsys):
     file, folder = tmp_path / "lwf.py", tmp_path / "run"
     before = (EXAMPLES / "my_method.py").read_text()
     file.write_text(before)
@@ -61,9 +61,16 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_noticed(tmp_path, cap
             break
     records.close()
     file.write_text(before + "\n# another thought\n")
-    assert main(["run", "--resume", str(folder)]) == 0
+    assert main(["run", "--resume", str(folder)]) == 2
+    told = capsys.readouterr().err
+    assert f"{file} was changed since the run in {folder} began" in told
+    assert "--allow-changed-method" in told
+    assert len(Run(folder).results()) == 1
+    assert Run(folder).failure() is None
+    assert main(["run", "--resume", str(folder), "--allow-changed-method"]) == 0
     assert f"{file} was changed since" in " ".join(capsys.readouterr().out.split())
     assert (folder / "method.py").read_text() == before
+    assert main(["run", "--resume", str(folder)]) == 0, "a finished run has nothing left to learn with it"
 
 
 GOOD = """
@@ -110,7 +117,7 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
         ('{"ce": student.logits.mean()}', "student.logits.mean()", "gave Tensor; it must give named terms"),
         ("student.logits.mean()", "student.logits.mean(1)", "the term ce of phase train is a tensor of shape (120,)"),
         ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; a term is a scalar tensor"),
-        ("constant(0.1)", "0.1", "the rate of phase train is 0.1; give a function"),
+        ("constant(0.1)", "0.1", "the lr of phase train is 0.1; give a function"),
         ("return [Phase", "return Phase", "return a list of Phase"),
     ],
 )

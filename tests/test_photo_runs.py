@@ -17,8 +17,8 @@ from podnet.errors import BusyError, DataError
 from podnet.io.tensors import load_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Notice, run
 from podnet.runs.folder import Run
+from podnet.runs.loop import Notice, run
 
 COLOURS = {"n01": (200, 40, 40), "n02": (40, 200, 40), "n03": (40, 40, 200), "n04": (200, 200, 40)}
 OPTIONS = {

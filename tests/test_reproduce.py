@@ -27,8 +27,8 @@ from podnet.paper.plan import class_orders, narrowed, plan, row_changes
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, newest, oldest
-from podnet.runs.experiment import Notice, run
 from podnet.runs.folder import FIRST_TASK_DONE, Run
+from podnet.runs.loop import Notice, run
 
 PAPER = json.loads(resources.files("podnet.paper").joinpath("numbers.json").read_text())
 COMMAND = [sys.executable, "-m", "podnet", "reproduce", "--jobs", "2"]  # then each run has one thread

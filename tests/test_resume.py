@@ -14,8 +14,8 @@ from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
 from podnet.io.tensors import load_tensors
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Notice, run
 from podnet.runs.folder import Run
+from podnet.runs.loop import Notice, run
 
 OPTIONS = {
     "classes": 6,
@@ -219,6 +219,19 @@ def test_a_line_cut_short_by_a_crash_is_ignored(uninterrupted, stopped):
     for _ in do_run(stopped, resume=True):
         pass
     assert_same_outcome(uninterrupted, stopped)
+
+
+def test_a_run_uses_its_threads_and_leaves_torch_as_it_was(tmp_path):
+    torch.set_num_threads(2)
+    torch.set_float32_matmul_precision("high")
+    try:
+        records = do_run(tmp_path / "run", threads=1)
+        next(records)
+        assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
+        records.close()
+        assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (2, "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_two_processes_cannot_write_the_same_run(tmp_path):

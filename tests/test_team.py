@@ -18,11 +18,12 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from podnet.cli import main
 from podnet.data.augment import Share, batches
 from podnet.data.digits import load_digits
+from podnet.engine.batches import TrainingSet
 from podnet.engine.device import Compute
 from podnet.engine.launch import _what_ended, note_failure
 from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, SynchronisedBatchNorm2d, Team, joined
-from podnet.engine.training import Epoch, Iteration, fit, make_optimizer
+from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer
 from podnet.errors import DataError, PodnetError
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import UCIR, PODNet
@@ -68,8 +69,9 @@ def gradients_in_a_step(team, fidelity):
     optimizer = make_optimizer(learner.network, phase, 0.9, 5e-4)
     images, targets = tasks[1].train_images, tasks[1].train_targets
     found = []
-    data = (images, targets, learner.transform, 9, (1, 1), teacher)
-    for record in fit(learner.network, phase, optimizer, *data, team=team):
+    data = TrainingSet(images, targets, learner.transform, 9)
+    stepper = Stepper(learner.network, phase, optimizer, teacher, team=team)
+    for record in fit(stepper, data, (1, 1)):
         if isinstance(record, Iteration):
             found.append([parameter.grad.clone() for parameter in optimizer.param_groups[0]["params"]])
         else:

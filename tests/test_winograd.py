@@ -35,9 +35,10 @@ def scene(shape, dtype=torch.float64):
 def layer(weight):
     conv = nn.Conv2d(*weight.shape[:2], 3, padding=1, bias=False, dtype=weight.dtype)
     conv.weight = nn.Parameter(weight.detach())
-    replace_convolutions(nn.Sequential(conv))
-    assert type(conv) is Convolution
-    return conv
+    network = nn.Sequential(conv)
+    replace_convolutions(network)
+    assert type(network[0]) is Convolution
+    return network[0]
 
 
 def close(ours, theirs, to=1e-12):
@@ -146,8 +147,11 @@ def test_convolutions_of_other_kinds_stay_as_they_are():
         "dilated": nn.Conv2d(16, 16, 3, padding=2, dilation=2),
         "mirrored": nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect"),
     }
-    replace_convolutions(nn.ModuleDict(kinds))
-    assert [name for name, conv in kinds.items() if type(conv) is Convolution] == ["ours"]
+    network = nn.ModuleDict(kinds)
+    before = {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
+    replace_convolutions(network)
+    assert [name for name, conv in network.items() if type(conv) is Convolution] == ["ours"]
+    assert {name: tensor.data_ptr() for name, tensor in network.state_dict().items()} == before
 
 
 @pytest.mark.parametrize(
@@ -200,9 +204,9 @@ def test_a_network_on_a_cpu_has_them_and_so_has_its_teacher(make, count):
 
 def test_where_there_are_none_convolutions_stay_as_they_are(monkeypatch):
     monkeypatch.setattr(kernels, "library", lambda: None)
-    conv = nn.Conv2d(16, 16, 3, padding=1)
-    replace_convolutions(nn.Sequential(conv))
-    assert type(conv) is nn.Conv2d
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1))
+    replace_convolutions(network)
+    assert type(network[0]) is nn.Conv2d
 
 
 def test_a_prediction_does_not_wait_for_the_compiler_of_torch():
@@ -210,11 +214,11 @@ def test_a_prediction_does_not_wait_for_the_compiler_of_torch():
     program = """
 import sys, torch
 from podnet.nets import kernels
-conv = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False)
-kernels.replace_convolutions(torch.nn.Sequential(conv))
+network = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1, bias=False))
+kernels.replace_convolutions(network)
 maps = torch.zeros(4, 16, 32, 32)
-assert conv.suits(maps)
-conv(maps)
+assert network[0].suits(maps)
+network(maps)
 sys.exit("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from podnet.memory.exemplars import ExemplarMemory
     from podnet.methods import UCIR, BiC, ICaRL, Joint, Method, PODNet, Replay
     from podnet.model.estimator import PODNetClassifier
-    from podnet.runs.experiment import Experiment, run
+    from podnet.runs.experiment import Experiment
+    from podnet.runs.loop import run
     from podnet.scenario.tasks import Task, class_incremental
 
 __version__ = "0.1.0"
@@ -26,7 +27,7 @@ _HOMES = {
     "PODNet": "podnet.methods",
     "PODNetClassifier": "podnet.model.estimator",
     "Replay": "podnet.methods",
-    "run": "podnet.runs.experiment",
+    "run": "podnet.runs.loop",
     "Task": "podnet.scenario.tasks",
     "UCIR": "podnet.methods",
 }

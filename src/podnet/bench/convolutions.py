@@ -21,9 +21,10 @@ def convolutions(quick: bool) -> dict[str, Figure]:
         maps = pixel_by_pixel(torch.randn(BATCH, channels, side, side)).requires_grad_()
         theirs = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         theirs.weight = nn.Parameter(pixel_by_pixel(theirs.weight.detach()))
-        ours = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        ours.weight = theirs.weight
-        replace_convolutions(nn.Sequential(ours))
+        network = nn.Sequential(theirs)
+        replace_convolutions(network)
+        ours = network[0]
+        assert isinstance(ours, nn.Conv2d)
         both = {"torch": theirs, "ours": ours}
         works = {f"{whose} forward": _forward(conv, maps) for whose, conv in both.items()}
         works |= {f"{whose} backward": _backward(conv, maps) for whose, conv in both.items()}
@@ -42,5 +43,5 @@ def _forward(conv: nn.Conv2d, maps: Tensor) -> Work:
 
 def _backward(conv: nn.Conv2d, maps: Tensor) -> Work:
     out = conv(maps)
-    slope = torch.ones_like(out)
-    return lambda: torch.autograd.grad(out, (maps, conv.weight), slope, retain_graph=True)
+    gradient = torch.ones_like(out)
+    return lambda: torch.autograd.grad(out, (maps, conv.weight), gradient, retain_graph=True)

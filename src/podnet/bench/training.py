@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from podnet.bench import plain
 from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
 from podnet.bench.scene import TRANSFORM, before_a_step, noise
+from podnet.engine.batches import TrainingSet
 from podnet.engine.team import ALONE, Team, synchronise
-from podnet.engine.training import fit, make_optimizer
+from podnet.engine.training import Stepper, fit, make_optimizer
 from podnet.methods import PODNet
 from podnet.methods.base import constant
 from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
@@ -37,7 +38,7 @@ class Epochs:
         self.old = old
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
-        self.phases = [replace(p, epochs=1, rate=constant(1e-4)) for p in self.method.phases(old, 1)]
+        self.phases = [replace(p, epochs=1, lr=constant(1e-4)) for p in self.method.phases(old, 1)]
         self.images = noise(batches * BATCH)
         self.targets = torch.arange(len(self.images)) % (old + 1)
 
@@ -62,8 +63,8 @@ class Epochs:
         optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
         if compiled:
             compile_backbone(student, BATCH)
-        data = (self.images, self.targets, TRANSFORM, BATCH, (0,))
-        return lambda: list(fit(student, chosen, optimizer, *data, teacher, team=team))
+        data = TrainingSet(self.images, self.targets, TRANSFORM, BATCH)
+        return lambda: list(fit(Stepper(student, chosen, optimizer, teacher, team=team), data, (0,)))
 
     def plain(self, distils: bool = True) -> Work:
         student = plain.plain_copy(self.student())

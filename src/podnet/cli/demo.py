@@ -12,13 +12,15 @@ from rich.table import Table
 from podnet.cli.display import show
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
+from podnet.processes import keep_freed_memory
 from podnet.report.compare import Captioned, comparison_grid, write_report
 from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Experiment, run
+from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run
+from podnet.runs.loop import run
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (
@@ -30,6 +32,7 @@ MEASURES = {"all": "All digits so far", "first": "The first five digits"}
 
 
 def demo_command(output: str, seed: int) -> int:
+    keep_freed_memory()
     console = Console()
     runs = {name: Run(Path(output) / name) for name in METHODS}
     mark = Path(output) / ".demo"

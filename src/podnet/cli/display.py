@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from podnet.engine.training import Epoch, Iteration
-from podnet.runs.experiment import Notice, Record, TaskDone, TaskStarted
+from podnet.runs.loop import Notice, Record, TaskDone, TaskStarted
 
 
 def show(records: Iterable[Record], console: Console) -> None:

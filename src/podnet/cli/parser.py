@@ -33,7 +33,17 @@ examples:
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
 
 # Options that are about this call and not about the experiment; all others make up the configuration.
-CALL_OPTIONS = ("command", "address", "output", "overwrite", "resume", "config", "tensorboard", "print_config")
+CALL_OPTIONS = (
+    "command",
+    "address",
+    "output",
+    "overwrite",
+    "resume",
+    "config",
+    "tensorboard",
+    "print_config",
+    "allow_changed_method",
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,9 +127,20 @@ def _add_run(commands: Any) -> None:
     add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
     add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
     add("--overwrite", action="store_true", help="replace the run in that folder")
-    add("--resume", metavar="RUN", nargs="?", const="", help="go on with the run in that folder (or in --output)")
+    add(
+        "--resume",
+        metavar="RUN",
+        nargs="?",
+        const="",
+        help="go on with a run; without RUN, with that in --output, or begin it there",
+    )
+    add("--allow-changed-method", action="store_true", help="resume although the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
-    add("--print-config", action="store_true", help="print the resolved configuration as YAML and stop")
+    add(
+        "--print-config",
+        action="store_true",
+        help="check the options and the data, print the configuration as YAML, stop",
+    )
 
 
 def _add_studio(commands: Any) -> None:

@@ -16,39 +16,40 @@ from podnet.cli.display import show
 from podnet.cli.parser import CALL_OPTIONS, Parser
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
-from podnet.engine.team import is_member, joined
+from podnet.engine.team import Team, is_member, joined
 from podnet.errors import ConfigError, nearest
+from podnet.processes import keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Existing, Experiment, Record, run
+from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.loop import Existing, Record, run
 from podnet.runs.tensorboard import logged
+from podnet.scenario.orders import listed_classes
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
     """`words` are the arguments that the parser left over: hyper-parameters of the method."""
     given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
     given |= _hyper_parameters(words, parser)
-    existing: Existing = "replace" if known.overwrite else "refuse"
-    if known.resume is not None:
-        record, experiment = _run_to_resume(known, given)
-        existing = "resume"
-    else:
-        experiment = resolve(_read_yaml(known.config) | given)
-        record = Run(known.output or Path("runs") / folder_name(experiment.options()))
+    record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
+    if experiment.num_nodes > 1 and known.address is None and not is_member():
+        raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
     if known.print_config:
+        experiment.prepared(Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices))
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
     if experiment.devices * experiment.num_nodes > 1 and not is_member():
-        if experiment.num_nodes > 1 and known.address is None:
-            raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
         return 0
+    keep_freed_memory()
     with joined(choose_device(experiment.device)) as team:
-        records = run(experiment, record, existing, team=team)
+        records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
         if team.is_main:
+            if existing == "resume" and not record.exists():
+                print(f"nothing to resume in {record.folder}: the run begins.")
             _show(records, record, experiment, known.tensorboard)
         else:
             deque(records, maxlen=0)
@@ -95,24 +96,35 @@ def _draw(record: Run, title: str) -> str:
     return f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
 
 
-def _run_to_resume(known: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Experiment]:
-    """The run to go on with and its experiment; options that would change its numbers are refused."""
-    folder = known.resume or known.output
-    if not folder or (known.resume and known.output and known.resume != known.output):
-        raise ConfigError("--resume needs the folder of the run: 'podnet run --resume FOLDER'.")
+def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run, Experiment, Existing]:
+    """The run folder, the experiment, and what to do about a run that is there already.
+
+    `--resume FOLDER` needs a run there. `--resume` alone goes on with the run in --output, or begins it.
+    """
+    if known.resume and known.output and known.resume != known.output:
+        raise ConfigError(f"--resume names {known.resume}, --output names {known.output}; give one of the two.")
+    folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
+    if known.resume or (known.resume is not None and record.exists()):
+        return record, _resumed(record, wanted), "resume"
+    return record, resolve(wanted), "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
+
+
+def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
+    """The experiment of a run to go on with; options that would change its numbers are refused."""
     recorded = record.config()
-    wanted = _read_yaml(known.config) | given
+    if recorded.get("classes") is None:  # earlier versions took a short list for all classes there are
+        recorded["classes"] = len(listed_classes(str(recorded.get("order", "")))) or None
     experiment = resolve(recorded | wanted)
     config = experiment.options()
     known_then = config | dict.fromkeys(wanted) | recorded  # an option that is newer than the run has its default
     changed = [key for key in config if key not in CHANGEABLE and config[key] != known_then[key]]
     if changed:
         raise ConfigError(
-            f"{folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
+            f"{record.folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
             "resume it without that option, or start another run."
         )
-    return record, experiment
+    return experiment
 
 
 def _read_yaml(path: str | None) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,6 +46,23 @@ class Compute:
 
 
 PLAIN = Compute()
+
+
+@contextmanager
+def torch_settings(threads: int, tf32: bool) -> Iterator[None]:
+    """Set what torch has once for the whole process, CPU threads and float32 on GPUs; put it back at the end."""
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    _set(threads, "high" if tf32 else "highest", tf32)
+    try:
+        yield
+    finally:
+        _set(*before)
+
+
+def _set(threads: int, matmul_precision: str, cudnn_tf32: bool) -> None:
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(matmul_precision)
+    torch.backends.cudnn.allow_tf32 = cudnn_tf32
 
 
 def choose_device(name: str) -> str:

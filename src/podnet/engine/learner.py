@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +14,12 @@ from torch import Tensor
 from podnet.data.augment import Transform
 from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
 from podnet.data.sources import Shelf
+from podnet.engine.batches import TrainingSet
 from podnet.engine.device import PLAIN, Compute
 from podnet.engine.extraction import Ranked, Scores, extract
+from podnet.engine.progress import Progress, require_same_task, summary_of
 from podnet.engine.timing import timed
-from podnet.engine.training import Epoch, Iteration, fit, make_optimizer, momenta, set_momenta
+from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, momenta, set_momenta
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
@@ -26,17 +28,6 @@ from podnet.methods.networks import network_from, new_network
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
-
-
-@dataclass
-class Progress:
-    """Where in a task the learner is: the epochs done of a phase, and the images it trains on."""
-
-    phase: int = 0
-    epoch: int = 0
-    chosen: Tensor | None = None
-    momenta: list[Tensor] | None = None
-    scaler: dict[str, Any] | None = None  # of the losses, where float16 needs one
 
 
 class Learner:
@@ -77,58 +68,56 @@ class Learner:
         """Learn the classes of a task; yields a record of each iteration and each epoch.
 
         After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
+        Until that task is done, any other is refused.
         """
+        summary = summary_of(task)
         phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught))
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
                 raise ValueError(f"task {task.index} comes after {task.old} classes, but this learner knows {known}.")
             self._begin(task, distils=any(phase.distils for phase in phases))
-        assert self.progress is not None
+            self.progress = Progress(summary)
+        require_same_task(self.progress.task, summary)
         teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
         images, pool = self._pool(task)
-        trained = images.to(self.device) if isinstance(images, Tensor) else images
-        targets = pool.targets.to(self.device)
+        there = images.to(self.device) if isinstance(images, Tensor) else images
+        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size)
         while self.progress.phase < len(phases):
-            progress, phase = self.progress, phases[self.progress.phase]
-            if progress.chosen is None:
-                with timed(self.seconds, "herd"):
-                    progress.chosen = phase.images(pool)
-            with timed(self.seconds, phase.name):
-                optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
-                scaler = self.compute.scaler()
-                if progress.momenta is not None:
-                    set_momenta(optimizer, progress.momenta)
-                if progress.scaler:
-                    scaler.load_state_dict(progress.scaler)
-                if self._moves_features(phase):
-                    self.herded = None
-                records = fit(
-                    self.network,
-                    phase,
-                    optimizer,
-                    trained[progress.chosen],
-                    targets[progress.chosen],
-                    self.transform,
-                    self.method.batch_size,
-                    (self.seed, task.index),
-                    teacher,
-                    progress.epoch,
-                    scaler,
-                    self.team,
-                )
-            while True:
-                with timed(self.seconds, phase.name):
-                    record = next(records, None)
-                if record is None:
-                    break
-                if isinstance(record, Epoch):
-                    progress.epoch = record.epoch + 1
-                    progress.momenta = momenta(optimizer)
-                    progress.scaler = scaler.state_dict()
-                yield record
-            self.progress = Progress(progress.phase + 1)
+            yield from self._train(phases[self.progress.phase], pool, data, teacher, (self.seed, task.index))
+            self.progress = Progress(self.progress.task, self.progress.phase + 1)
         self._end(task, images, pool)
+
+    def _train(
+        self, phase: Phase, pool: Pool, data: TrainingSet, teacher: Network | None, seed: tuple[int, int]
+    ) -> Iterator[Iteration | Epoch]:
+        """Train through a phase, or the rest of it."""
+        progress = self.progress
+        assert progress is not None
+        if progress.chosen is None:
+            with timed(self.seconds, "herd"):
+                progress.chosen = phase.images(pool)
+        with timed(self.seconds, phase.name):
+            optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
+            scaler = self.compute.scaler()
+            if progress.momenta is not None:
+                set_momenta(optimizer, progress.momenta)
+            if progress.scaler:
+                scaler.load_state_dict(progress.scaler)
+            if self._moves_features(phase):
+                self.herded = None
+            stepper = Stepper(self.network, phase, optimizer, teacher, scaler, self.team)
+            records = fit(stepper, data.only(progress.chosen), seed, progress.epoch)
+        while True:
+            with timed(self.seconds, phase.name):
+                record = next(records, None)
+            if record is None:
+                return
+            if isinstance(record, Epoch):
+                progress.epoch = record.epoch + 1
+                progress.momenta = momenta(optimizer)
+                progress.scaler = scaler.state_dict()
+            yield record
 
     def predict(self, images: Images) -> Scores:
         """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
@@ -175,7 +164,6 @@ class Learner:
                     self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
             self._place(self.network)
             self.team.copy_from_main(self.network)
-            self.progress = Progress()
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
         images, targets = task.train_images, task.train_targets
@@ -261,7 +249,7 @@ class Learner:
             tensors |= {f"previous.{name}": value for name, value in self.previous.state_dict().items()}
             meta["previous_sizes"] = self.previous.classifier.sizes
         if self.progress is not None:
-            meta["progress"] = {key: getattr(self.progress, key) for key in ("phase", "epoch", "scaler")}
+            meta["progress"] = {key: getattr(self.progress, key) for key in ("task", "phase", "epoch", "scaler")}
             if self.progress.chosen is not None:
                 tensors["progress.chosen"] = self.progress.chosen
             for i, momentum in enumerate(self.progress.momenta or []):

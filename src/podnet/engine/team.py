@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from podnet.errors import ConfigError, PodnetError
+from podnet.nets.exchange import exchange_batchnorm
 from podnet.nets.normalisation import remember
 from podnet.processes import cores, end_with
 
@@ -212,6 +213,4 @@ def synchronise(network: nn.Module, device: torch.device) -> None:
     """Let every BatchNorm of the network see whole batches; names and values of its parameters stay."""
     if device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    for module in network.modules():
-        if type(module) is nn.BatchNorm2d:
-            module.__class__ = SynchronisedBatchNorm2d  # it has no state of its own
+    exchange_batchnorm(network, SynchronisedBatchNorm2d)

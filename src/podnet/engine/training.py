@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from podnet.data.augment import Share, Transform, batches
-from podnet.data.images import Images, feed, to_device
+from podnet.engine.batches import Batch, TrainingSet
 from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError, PodnetError
 from podnet.methods.base import Phase
@@ -38,7 +37,7 @@ class Epoch:
     phase: str
     epoch: int
     epochs: int
-    rate: float
+    lr: float
     losses: dict[str, float]
     seconds: float
 
@@ -48,7 +47,7 @@ def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay
     network.requires_grad_(False)
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
     decay = weight_decay if phase.weight_decay is None else phase.weight_decay
-    optimizer = torch.optim.SGD(parameters, lr=phase.rate(0), momentum=momentum, weight_decay=decay, fused=True)
+    optimizer = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=momentum, weight_decay=decay, fused=True)
     # Before the first update: one that is skipped, its float16 gradients too large, would leave them undefined.
     set_momenta(optimizer, [torch.zeros(()) for _ in parameters])
     return optimizer
@@ -87,71 +86,89 @@ def _joined(terms: dict[str, Tensor], penalties: dict[str, Tensor], phase: Phase
     return terms | penalties
 
 
-def fit(
-    network: Network,
-    phase: Phase,
-    optimizer: torch.optim.SGD,
-    images: Images,
-    targets: Tensor,
-    transform: Transform,
-    batch_size: int,
-    seed: tuple[object, ...],
-    teacher: Network | None = None,
-    start: int = 0,
-    scaler: torch.amp.GradScaler | None = None,
-    team: Team = ALONE,
-) -> Iterator[Iteration | Epoch]:
-    """Train the network through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone.
+class Stepper:
+    """Takes the optimiser steps of a phase. Of a team, each process steps by the gradients of the whole batch."""
 
-    Each process of a team trains on its share of every batch; the gradients are those of the whole batch, the loss
-    being a mean over its images.
-    """
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    scaler = scaler or torch.amp.GradScaler(enabled=False)
-    wrapped = team.wrapped(network)
+    def __init__(
+        self,
+        network: Network,
+        phase: Phase,
+        optimizer: torch.optim.SGD,
+        teacher: Network | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        team: Team = ALONE,
+    ) -> None:
+        self.network = network
+        self.phase = phase
+        self.optimizer = optimizer
+        self.teacher = teacher if phase.distils else None
+        self.scaler = scaler or torch.amp.GradScaler(enabled=False)
+        self.team = team
+        self._wrapped = team.wrapped(network)
+
+    def begin_epoch(self, lr: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.network.train(self.phase.update_statistics)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """One update; the terms of the loss."""
+        terms = self._terms(batch)
+        self.optimizer.zero_grad()
+        loss = torch.stack(list(terms.values())).sum() * batch.weight
+        self.scaler.scale(loss).backward()
+        if self.phase.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_value_(self.optimizer.param_groups[0]["params"], self.phase.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _terms(self, batch: Batch) -> dict[str, Tensor]:
+        phase = self.phase
+        student = self._wrapped(batch.inputs, phase.attention)
+        with torch.no_grad():
+            old = self.teacher(batch.inputs, phase.attention) if self.teacher is not None else None
+        terms = _scalars(phase.loss(student, old, batch.targets), phase)
+        if phase.penalty is not None:
+            terms = _joined(terms, _scalars(phase.penalty(self.network), phase), phase)
+        return terms
+
+
+class _Means:
+    """The means of the terms of a loss over the images of an epoch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._images = torch.zeros((), device=device)
+
+    def add(self, terms: dict[str, Tensor], counts: float) -> None:
+        for name, term in terms.items():
+            self._sums[name] = self._sums.get(name, 0) + term * counts
+        self._images += counts
+
+    def over(self, team: Team) -> dict[str, float]:
+        *sums, images = team.summed(torch.stack([*self._sums.values(), self._images])).tolist()
+        return {name: total / max(images, 1) for name, total in zip(self._sums, sums, strict=True)}
+
+
+def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: int = 0) -> Iterator[Iteration | Epoch]:
+    """Train through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone."""
+    phase, team = stepper.phase, stepper.team
     for epoch in range(start, phase.epochs):
         began = time.perf_counter()
-        draws = generator(0, *seed, phase.name, epoch)
-        rate = phase.rate(epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        network.train(phase.update_statistics)
-        totals: dict[str, Tensor] = {}
-        parts = batches(len(targets), batch_size, draws)
-        counted = torch.zeros((), device=targets.device)
-        fed = feed(images, parts, draws if phase.augment else None, team.rows)
-        for i, (part, (chosen, pixels)) in enumerate(zip(parts, fed, strict=True)):
-            share = Share(torch.isin(part, chosen).nonzero().flatten(), len(part))
-            counts = team.images(len(chosen), len(part))
-            if not len(chosen):  # unreadable, all of them; others wait for this process, whose black image counts for 0
-                share, chosen = Share(torch.tensor([0]), len(part)), part[:1]
-                pixels = pixels.new_zeros(1, *pixels.shape[1:])
-            batch = to_device(pixels, targets.device)
-            inputs = transform.augment(batch, draws, share) if phase.augment else transform.normalise(batch)
-            student = wrapped(inputs, phase.attention)
-            with torch.no_grad():
-                old = teacher(inputs, phase.attention) if teacher is not None and phase.distils else None
-            terms = _scalars(phase.loss(student, old, targets[chosen]), phase)
-            if phase.penalty is not None:
-                terms = _joined(terms, _scalars(phase.penalty(network), phase), phase)
-            optimizer.zero_grad()
-            loss = torch.stack(list(terms.values())).sum() * (counts * team.size / len(part))
-            scaler.scale(loss).backward()
-            if phase.clip is not None:
-                scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_value_(trained, phase.clip)
-            scaler.step(optimizer)
-            scaler.update()
-            for name, term in terms.items():
-                totals[name] = totals.get(name, 0) + term.detach() * counts
-            counted += counts
-            yield Iteration(phase.name, epoch, phase.epochs, i + 1, len(parts))
-        team.average_statistics(network)
-        *sums, images_seen = team.summed(torch.stack([*totals.values(), counted])).tolist()
-        losses = {name: total / max(images_seen, 1) for name, total in zip(totals, sums, strict=True)}
+        lr = phase.lr(epoch)
+        stepper.begin_epoch(lr)
+        means = _Means(data.targets.device)
+        count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase.augment, team)
+        for i, batch in enumerate(batches):
+            means.add(stepper.step(batch), batch.counts)
+            yield Iteration(phase.name, epoch, phase.epochs, i + 1, count)
+        team.average_statistics(stepper.network)
+        losses = means.over(team)
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "
-                f"Lower the learning rate (now {rate:g}) or the weights of the distillation."
+                f"Lower the learning rate (now {lr:g}) or the weights of the distillation."
             )
-        yield Epoch(phase.name, epoch, phase.epochs, rate, losses, time.perf_counter() - began)
+        yield Epoch(phase.name, epoch, phase.epochs, lr, losses, time.perf_counter() - began)

@@ -96,7 +96,7 @@ class Phase:
     name: str
     loss: Loss
     epochs: int
-    rate: Schedule  # epoch -> learning rate
+    lr: Schedule  # epoch -> learning rate
     images: Callable[[Pool], Tensor] = everything
     parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
     distils: bool = False  # run the teacher beside the student
@@ -108,7 +108,7 @@ class Phase:
     penalty: Callable[[Network], dict[str, Tensor]] | None = None  # terms of the weights, beside those of the loss
 
     def __post_init__(self) -> None:
-        for part, example in {"loss": "loss(student, teacher, targets)", "rate": "constant(0.1)"}.items():
+        for part, example in {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}.items():
             if not callable(getattr(self, part)):
                 given = getattr(self, part)
                 raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
@@ -116,19 +116,19 @@ class Phase:
             raise ConfigError(f"the penalty of phase {self.name} is {self.penalty!r}; give a function of the network.")
 
 
-def constant(rate: float) -> Schedule:
-    return lambda epoch: rate
+def constant(lr: float) -> Schedule:
+    return lambda epoch: lr
 
 
-def cosine(rate: float, epochs: int, lag: int = 0) -> Schedule:
-    """Cosine annealing to zero; a `lag` of 1 keeps the first rate for two epochs, as the released code does."""
-    return lambda epoch: rate * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
+def cosine(lr: float, epochs: int, lag: int = 0) -> Schedule:
+    """Cosine annealing to zero; with a `lag` of 1 the first two epochs have the same learning rate, as released."""
+    return lambda epoch: lr * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
 
 
-def stepwise(rate: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
-    """The rate multiplied by `factor` at each milestone, a share of all epochs."""
+def stepwise(lr: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
+    """The learning rate multiplied by `factor` at each milestone, a share of all epochs."""
     starts = [round(share * epochs) for share in milestones]
-    return lambda epoch: rate * factor ** sum(epoch >= start for start in starts)
+    return lambda epoch: lr * factor ** sum(epoch >= start for start in starts)
 
 
 DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits; the papers know no such data

@@ -22,7 +22,7 @@ class BiC(Method):
     """Softmax distillation, then a bias correction α o + β of the new outputs, learned on held-out images."""
 
     epochs: int = 250
-    milestones: tuple[float, ...] = (0.4, 0.6, 0.8)  # a tenth of the rate after these shares of the epochs
+    milestones: tuple[float, ...] = (0.4, 0.6, 0.8)  # a tenth of the learning rate after these shares of the epochs
     weight_decay: float = 2e-4
     temperature: float = 2.0
     held_out: float = 0.1  # share of the exemplars that only the bias correction ever sees

@@ -18,12 +18,12 @@ class ICaRL(Method):
     """Sigmoid outputs, the old ones distilled from the teacher; made for NME, its CNN is the paper's hybrid 1.
 
     The variant "podnet" is what the authors of PODNet ran: the loss is a mean over the classes seen, the classifier is
-    given rectified features, and rates differ.
+    given rectified features, and learning rates differ.
     """
 
     epochs: int = 70
     lr: float = 2.0
-    milestones: tuple[float, ...] = (0.7, 0.9)  # a fifth of the rate after these shares of the epochs
+    milestones: tuple[float, ...] = (0.7, 0.9)  # a fifth of the learning rate after these shares of the epochs
     weight_decay: float = 2e-5  # Theano's 1e-5 Σ W² has that as its gradient; on ImageNet TensorFlow's ½ Σ W² has 1e-5
     total_classes: int | None = None  # the paper's loss, and so its lr, is a mean over outputs for all of the run's
     variant: Literal["icarl", "podnet"] = "icarl"
@@ -60,5 +60,5 @@ class ICaRL(Method):
             seen = old + new
             return {"bce": bce if self.variant == "podnet" else bce * seen / (self.total_classes or seen)}
 
-        rate = stepwise(self.lr, self.epochs, self.milestones, 0.2)
-        return [Phase("train", loss, self.epochs, rate, distils=old > 0)]
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.2)
+        return [Phase("train", loss, self.epochs, lr, distils=old > 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import Literal
 
@@ -105,32 +106,12 @@ class PODNet(Method):
         imprint_new_classes(network, new, features, seed, unit, first=self.imprint_first)
 
     def phases(self, old: int, new: int) -> list[Phase]:
-        weight = sqrt((old + new) / new)  # λ = √(N/T)
         released = self.fidelity == "released"
-
-        def classify(student: Outputs, targets: Tensor) -> dict[str, Tensor]:
-            if self.classification == "cross_entropy":
-                return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
-            # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
-            # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
-            margin = self.margin * student.scale.detach()
-            return {"nca": nca(student.logits, targets, margin=margin, fidelity=self.fidelity)}
-
-        def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
-            terms = classify(student, targets)
-            if teacher is not None and self.lambda_c:
-                growth = weight if self.adaptive_c else 1.0
-                terms["pod"] = growth * self.lambda_c * self.distance(teacher, student)
-            if teacher is not None and self.lambda_f:
-                flat = pod_flat(teacher.embedding, student.embedding, self.fidelity)
-                terms["pod_flat"] = weight * self.lambda_f * flat
-            return terms
-
-        # Nor does η learn with the NCA loss in later tasks, where an easy new class would drive it up without end.
+        # η does not learn with the NCA loss in later tasks, where an easy new class would drive it up without end.
         rests = old > 0 and self.classification == "nca" and not released
         train = Phase(
             "train",
-            loss,
+            partial(self.loss, growth=sqrt((old + new) / new)),  # λ = √(N/T)
             self.epochs,
             cosine(self.lr, self.epochs, lag=int(released)),
             parameters=without_scale if rests else all_but_old_classes,
@@ -140,7 +121,7 @@ class PODNet(Method):
         )
         finetune = Phase(
             "finetune",
-            lambda student, teacher, targets: classify(student, targets),
+            lambda student, teacher, targets: self.classify(student, targets),
             self.finetune_epochs,
             constant(self.finetune_lr),
             images=balanced,
@@ -149,6 +130,26 @@ class PODNet(Method):
             clip=5.0 if released else None,
         )
         return [train, finetune] if old and self.finetune_epochs else [train]
+
+    def loss(self, student: Outputs, teacher: Outputs | None, targets: Tensor, growth: float) -> dict[str, Tensor]:
+        """Classification, and where there is a teacher POD and POD-flat, whose weights grow with the classes seen."""
+        terms = self.classify(student, targets)
+        if teacher is not None and self.lambda_c:
+            weight = growth if self.adaptive_c else 1.0
+            terms["pod"] = weight * self.lambda_c * self.distance(teacher, student)
+        if teacher is not None and self.lambda_f:
+            flat = pod_flat(teacher.embedding, student.embedding, self.fidelity)
+            terms["pod_flat"] = growth * self.lambda_f * flat
+        return terms
+
+    def classify(self, student: Outputs, targets: Tensor) -> dict[str, Tensor]:
+        """The classification loss, equation 9 or the cross-entropy of the ablation."""
+        if self.classification == "cross_entropy":
+            return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
+        # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
+        # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
+        margin = self.margin * student.scale.detach()
+        return {"nca": nca(student.logits, targets, margin=margin, fidelity=self.fidelity)}
 
     def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
         """The distillation between maps: POD, or a loss of another paper in the ablation."""

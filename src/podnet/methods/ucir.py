@@ -28,7 +28,7 @@ from podnet.nets.network import Network, Outputs
 class UCIR(Method):
     """A cosine classifier, the less-forget constraint on the embedding, a margin between old and new classes."""
 
-    milestones: tuple[float, ...] = (1 / 2, 3 / 4)  # a tenth of the rate after these shares of the epochs
+    milestones: tuple[float, ...] = (1 / 2, 3 / 4)  # a tenth of the learning rate after these shares of the epochs
     lambda_base: float = 5.0  # weight of less-forget, times √(old/new)
     ranking_weight: float = 1.0
     negatives: int = 2  # the hardest new classes of an exemplar

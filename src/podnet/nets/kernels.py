@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from podnet.nets.exchange import exchange, with_tensors_of
+
 WIDTHS = (16, 32, 64)  # channels that it is compiled for
 REAL = torch.float32
 PIXELS = 2048  # with fewer it does not pay to transform the filters
@@ -52,10 +54,16 @@ class Convolution(nn.Conv2d):
 
 
 def replace_convolutions(module: nn.Module) -> None:
-    """Let every convolution that can be one of ours be so."""
-    for conv in module.modules() if library() else ():
-        if type(conv) is nn.Conv2d and _can_be_ours(conv):
-            conv.__class__ = Convolution  # it has no state of its own
+    """Let every convolution below the module that can be one of ours be so."""
+    if library():
+        exchange(module, _ours)
+
+
+def _ours(layer: nn.Module) -> Convolution | None:
+    if type(layer) is not nn.Conv2d or not _can_be_ours(layer):
+        return None
+    made = Convolution(layer.in_channels, layer.out_channels, 3, padding=1, bias=layer.bias is not None, device="meta")
+    return with_tensors_of(layer, made)
 
 
 def _can_be_ours(conv: nn.Conv2d) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from podnet.nets.backbones import Backbone, ConvNorm
 from podnet.nets.classifiers import GrowingClassifier
+from podnet.nets.exchange import exchange_batchnorm
 from podnet.nets.normalisation import BlockwiseBatchNorm2d
 
 
@@ -70,9 +71,7 @@ def compile_backbone(network: Network, batch_size: int) -> None:
     It is done once for all tasks, because the classifier, which grows, is left out. Smaller batches, fine-tuning and
     evaluation would each need a minute of their own.
     """
-    for module in network.backbone.modules():
-        if type(module) is nn.BatchNorm2d:
-            module.__class__ = BlockwiseBatchNorm2d  # it has no state of its own
+    exchange_batchnorm(network.backbone, BlockwiseBatchNorm2d)
     network.compiled_batch = batch_size
     network.backbone.compile(dynamic=False)
 

@@ -57,12 +57,12 @@ class _Normalise(torch.autograd.Function):
         return (x - _channels(mean)) * _channels(inverse * weight) + _channels(bias), mean, variance
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, inverse = ctx.saved_tensors
-        slope, count = slopes[0], x.numel() // x.shape[1]
+        gradient, count = gradients[0], x.numel() // x.shape[1]
         unit = (x - _channels(mean)) * _channels(inverse)
-        of_bias, of_weight = _sum(slope), _sum(slope * unit)
-        centred = slope - _channels(of_bias / count) - unit * _channels(of_weight / count)
+        of_bias, of_weight = _sum(gradient), _sum(gradient * unit)
+        centred = gradient - _channels(of_bias / count) - unit * _channels(of_weight / count)
         return centred * _channels(inverse * weight), of_weight, of_bias, None
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from podnet.errors import PodnetError
 from podnet.paper.plan import Planned
+from podnet.processes import keep_freed_memory
 from podnet.report.tables import summary
-from podnet.runs import experiment
+from podnet.runs import loop
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 
@@ -53,11 +54,12 @@ def perform(assignment: Assignment) -> str | PodnetError:
 
     An error is returned, not raised: raised, it would come back from a cluster as a page of somebody else's words.
     """
+    keep_freed_memory()
     sys.argv = list(assignment.command)
     record = Run(assignment.folder)
     first_task = Run(assignment.first_task) if assignment.first_task else None
     try:
-        for _ in experiment.run(resolve(assignment.options), record, "resume", first_task):
+        for _ in loop.run(resolve(assignment.options), record, "resume", first_task):
             pass
         return summary(record.results())
     except PodnetError as error:

@@ -9,10 +9,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest
-from podnet.methods import METHODS, ICaRL, Method, configured, load_method
+from podnet.methods import METHODS, Method, configured, load_method
 from podnet.nets.backbones import BACKBONES
 from podnet.runs.experiment import Experiment
-from podnet.scenario.orders import spell_out
+from podnet.scenario.orders import listed_classes, spell_out
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:
@@ -23,10 +23,10 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     options = {key: value for key, value in options.items() if value is not None}
     if isinstance(options.get("order"), list):
         options["order"] = ",".join(map(str, options["order"]))
-    method = str(options.pop("method", "podnet"))
-    if method.endswith(".py"):
-        raise ConfigError(f"method is {method!r}; name a class in that file: {method}:CLASS.")
-    method_class = load_method(method) if ".py:" in method else METHODS[_one_of("method", method, METHODS)]
+    name = str(options.pop("method", "podnet"))
+    if name.endswith(".py"):
+        raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
+    method_class = load_method(name) if ".py:" in name else METHODS[_one_of("method", name, METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
     own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
@@ -34,13 +34,13 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if "backbone" in own:
         _one_of("backbone", own["backbone"], BACKBONES)
     given["order"] = spell_out(given.get("order", source.order))
-    if classes := given.get("classes", given["order"].count(",") + 1 if "," in given["order"] else source.classes):
+    method = configured(method_class, source.family, own, given["dataset"])
+    if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
         given.setdefault("base", max(1, classes // 2))
-        if issubclass(method_class, ICaRL):
-            own.setdefault("total_classes", classes)
+        method = method.of_run(classes)
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
-    return Experiment(method=configured(method_class, source.family, own, given["dataset"]), **given)
+    return Experiment(method=method, **given)
 
 
 def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]:

@@ -126,12 +126,23 @@ class Run:
         """The first file of a run: with it there is something to resume."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
 
+    @property
+    def method_file(self) -> Path:
+        return self.folder / "method.py"
+
     def keeps_method(self, file: Path) -> bool:
         """Keep the file of a user's own method as it is when the run begins; False if it has changed since."""
-        kept = self.folder / "method.py"
-        if not kept.exists():
-            write_atomically(kept, file.read_bytes())
-        return kept.read_bytes() == file.read_bytes()
+        if not self.method_file.exists():
+            write_atomically(self.method_file, file.read_bytes())
+        return self.method_file.read_bytes() == file.read_bytes()
+
+    def require_unchanged_method(self, file: Path) -> None:
+        """Refuse a file of a user's own method that was edited since the run began."""
+        if not self.keeps_method(file):
+            raise ConfigError(
+                f"{file} was changed since the run in {self.folder} began, so its numbers would come from two methods; "
+                f"put back {self.method_file}, start another run, or go on with --allow-changed-method."
+            )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """One more entry: a run has as many as it was started and resumed."""

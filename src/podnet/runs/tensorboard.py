@@ -10,8 +10,8 @@ from typing import Any
 from podnet.engine.training import Epoch
 from podnet.errors import MissingPackageError
 from podnet.io.files import GrowingLines
-from podnet.runs.experiment import Record, TaskDone
 from podnet.runs.folder import Run
+from podnet.runs.loop import Record, TaskDone
 
 MEASURES = ("accuracy", "accuracy_top5", "average_incremental_accuracy", "forgetting", "old_accuracy", "new_accuracy")
 

@@ -18,7 +18,8 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
     """The labels in the order they are learned, the first `classes` of them.
 
     spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list as
-    "3,1,2" or "cat,dog", or a file with such a list, one class a line or separated by commas.
+    "3,1,2" or "cat,dog", or a file with such a list, one class a line or separated by commas. A list must name all
+    classes of the dataset unless `classes` is given.
     """
     total = len(dataset.class_names)
     kind, _, number = spec.partition(":")
@@ -30,6 +31,11 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
         order = _paper_order(dataset, number)
     else:
         order = _explicit_order(spec, dataset)
+    if classes is None and len(order) < total:
+        raise ConfigError(
+            f"order names {len(order)} of the {total} classes of {dataset.name}; name all of them, "
+            f"or give --classes {len(order)} to learn only these."
+        )
     if classes is not None and not 1 <= classes <= len(order):
         raise ConfigError(f"classes is {classes}; the order has {len(order)} classes.")
     return order[:classes]
@@ -55,9 +61,7 @@ def _paper_order(dataset: Dataset, number: str) -> list[int]:
 def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     by_name = {name: label for label, name in enumerate(dataset.class_names)}
     order = []
-    for word in map(str.strip, spell_out(spec).split(",")):
-        if not word:
-            continue
+    for word in listed_classes(spell_out(spec)):
         if word in by_name:
             order.append(by_name[word])
         elif word.isdecimal() and int(word) < len(dataset.class_names):
@@ -74,6 +78,13 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     if not order:
         raise ConfigError(f"order {spec!r} names no class.")
     return order
+
+
+def listed_classes(spec: str) -> list[str]:
+    """The classes that a list names; of natural, random and the paper's orders none."""
+    if spec in ("natural", "random") or spec.partition(":")[0] == "paper":
+        return []
+    return [word for word in map(str.strip, spec.split(",")) if word]
 
 
 def spell_out(spec: str) -> str:

@@ -1,0 +1,47 @@
+"""Where in a task a learner is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from podnet.errors import PodnetError
+from podnet.scenario.tasks import Task
+
+
+@dataclass
+class Progress:
+    """The task under way, the epochs done of a phase, and the images it trains on."""
+
+    task: dict[str, Any] | None = None  # see `summary_of`; None in checkpoints of earlier versions
+    phase: int = 0
+    epoch: int = 0
+    chosen: Tensor | None = None
+    momenta: list[Tensor] | None = None
+    scaler: dict[str, Any] | None = None  # of the losses, where float16 needs one
+
+
+def summary_of(task: Task) -> dict[str, Any]:
+    """What tells a task from others, as JSON-able values."""
+    return {
+        "index": task.index,
+        "new": list(task.class_names),
+        "refreshed": list(task.refreshed),
+        "images": len(task.train_targets),
+    }
+
+
+def require_same_task(begun: dict[str, Any] | None, given: dict[str, Any]) -> None:
+    """Refuse a task other than the one under way."""
+    if begun is not None and begun != given:
+        raise PodnetError(
+            f"this learner is in the middle of {_words(begun)} and cannot begin {_words(given)}; "
+            "finish the first by learn() with the same task, or restore a state from before it."
+        )
+
+
+def _words(summary: dict[str, Any]) -> str:
+    new = ", ".join(map(repr, summary["new"])) or "no new class"
+    return f"task {summary['index']} ({new}, {summary['images']} images)"

@@ -1,0 +1,209 @@
+"""The only task loop: learn each task, evaluate, write a line of results and a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from podnet.data import Dataset, Photos
+from podnet.engine.device import torch_settings
+from podnet.engine.learner import Learner
+from podnet.engine.team import ALONE, Team
+from podnet.engine.training import Epoch, Iteration
+from podnet.errors import ConfigError, DamagedFileError
+from podnet.io.files import append_line
+from podnet.io.tensors import load_tensors, save_tensors
+from podnet.runs.checkpoints import restore, write_checkpoint
+from podnet.runs.environment import describe_environment
+from podnet.runs.evaluation import TOP, evaluate
+from podnet.runs.experiment import Experiment
+from podnet.runs.folder import Run
+from podnet.scenario.tasks import Task, Tasks
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """A task begins, or goes on after a resume."""
+
+    task: int
+    tasks: int
+    old: int
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskDone:
+    """A task is learned, evaluated and written down."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the user should know."""
+
+    text: str
+
+
+Record = TaskStarted | Iteration | Epoch | TaskDone | Notice
+Existing = Literal["refuse", "resume", "replace"]
+
+
+def run(
+    experiment: Experiment,
+    record: Run,
+    existing: Existing = "refuse",
+    first_task: Run | None = None,
+    team: Team = ALONE,
+    allow_changed_method: bool = False,
+) -> Iterator[Record]:
+    """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens.
+
+    A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
+    first task (`Experiment.first_task`) and comes to exactly what it would have come to. Of a team, every process calls
+    this; only the main one writes and has something to tell. A run whose own method file was edited since it began goes
+    on only with `allow_changed_method`. Threads and precision of torch are set for the run and put back when it ends.
+    """
+    threads = experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores())
+    with torch_settings(threads, tf32=experiment.precision == "tf32"):
+        dataset, tasks, learner = experiment.prepared(team, record.exemplars)
+        if not team.is_main:
+            _take_part(learner, tasks)
+            _left_out(dataset, team)
+            return
+        with record.locked():
+            _require_permission(experiment, record, existing, len(tasks), allow_changed_method)
+            with record.noting_failure():
+                first = yield from _first_to_learn(experiment, record, learner, len(tasks), existing, first_task)
+                yield from _run(experiment, record, learner, tasks, first)
+            if text := _left_out(dataset, team):
+                yield Notice(text)
+
+
+def _require_permission(
+    experiment: Experiment, record: Run, existing: Existing, tasks: int, allow_changed_method: bool
+) -> None:
+    """Refuse to touch a run that is in the folder already, or to go on with it by another method."""
+    if record.exists() and existing == "refuse":
+        raise ConfigError(
+            f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
+            "replace it (--overwrite) or choose another --output."
+        )
+    file = _method_file(experiment)
+    resumes = existing == "resume" and record.config_file.exists()
+    if resumes and file and not allow_changed_method and len(record.results()) < tasks:
+        record.require_unchanged_method(file)
+
+
+def _first_to_learn(
+    experiment: Experiment, record: Run, learner: Learner, tasks: int, existing: Existing, first_task: Run | None
+) -> Generator[Notice, None, int]:
+    """Begin the run or restore its learner; the task to go on with, which the other processes are told, too."""
+    if existing == "resume" and record.config_file.exists():
+        first, notices = restore(record, learner)
+        yield from map(Notice, notices)
+    else:
+        record.clear()
+        record.write_config(experiment.options())
+        if first_task is not None:
+            yield from _begin_as(record, first_task, tasks)
+        first, _ = restore(record, learner)
+    if learner.team.size > 1:
+        tensors, meta = learner.state()
+        on_cpu = {name: value.cpu() for name, value in tensors.items()}  # theirs is not the main one's GPU
+        learner.team.from_main(lambda: (first, (on_cpu, meta)))
+    return first
+
+
+def _method_file(experiment: Experiment) -> Path | None:
+    """The file of a user's own method."""
+    file = experiment.method.source.rpartition(":")[0]
+    return Path(file) if file else None
+
+
+def _take_part(learner: Learner, tasks: Tasks) -> None:
+    """What a process does that is not the main one: its share of every task, from where that one goes on."""
+    first, state = learner.team.from_main(lambda: (0, learner.state()))
+    learner.restore(*state)
+    for index in range(first, len(tasks)):
+        task = tasks[index]
+        for _ in learner.learn(task):
+            pass
+        learner.rank(task.test_images, TOP)
+
+
+def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int) -> Iterator[Record]:
+    if first < len(tasks):
+        record.write_environment(describe_environment())
+        file = _method_file(experiment)
+        if file and not record.keeps_method(file):
+            yield Notice(f"{file} was changed since this run began; what it was then is in {record.method_file}.")
+    for index in range(first, len(tasks)):
+        task = tasks[index]
+        yield TaskStarted(index, len(tasks), task.old, task.class_names)
+        yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds)
+        result = _evaluate(record, learner, task, tasks.sizes)
+        append_line(record.results_file, result)
+        write_checkpoint(record, learner, index)
+        yield TaskDone(result)
+
+
+def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
+    trained = first_task.trained_first_task()
+    try:
+        if trained is not None:
+            load_tensors(trained)
+            record.begin_as(first_task, trained, tasks)
+    except DamagedFileError as error:
+        yield Notice(f"{error} Learning the first task again.")
+
+
+def _left_out(dataset: Dataset, team: Team) -> str:
+    """The photos that could not be read and were done without, by any process, named and counted."""
+    names: dict[str, str] = {}
+    for images in (dataset.train_images, dataset.test_images):
+        if isinstance(images, Photos):
+            names |= images.unreadable_names()
+    names = {name: why for found in team.collected(names) for name, why in found.items()}
+    shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
+    more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
+    count = "1 photo" if len(names) == 1 else f"{len(names)} photos"
+    return f"left out, because they cannot be read: {count}: {shown}{more}" if names else ""
+
+
+def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float) -> Iterator[Record]:
+    saved = time.monotonic()
+    for event in learner.learn(task):
+        if isinstance(event, Epoch):
+            assert learner.progress is not None
+            place = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase}
+            # "rate" is the key of the learning rate in run folders of all versions.
+            values = {"rate" if name == "lr" else name: value for name, value in asdict(event).items()}
+            append_line(record.epochs_file, place | values)
+            trained = task.index == 0 and event.epoch + 1 == event.epochs  # what other runs may begin from
+            if trained or time.monotonic() - saved >= checkpoint_seconds:
+                write_checkpoint(record, learner, task.index)
+                saved = time.monotonic()
+        yield event
+
+
+def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:
+    """The line of results of a task; its predictions go to a file of their own."""
+    began = time.perf_counter()
+    measured, predictions = evaluate(learner, task, sizes[: task.index + 1], record.results())
+    save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})
+    return {
+        "task": task.index,
+        "tasks": len(sizes),
+        "seen": task.seen,
+        "new_classes": list(task.class_names),
+        **measured,
+        "memory": len(learner.memory),
+        "exemplars": learner.fingerprint,
+        "seconds": learner.seconds | {"evaluate": time.perf_counter() - began},
+    }
