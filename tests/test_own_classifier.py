@@ -6,6 +6,7 @@ import json
 import lzma
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.networks import new_network
-from podnet.model import teach as teaching
+from podnet.model import lessons as teaching
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import FORMAT, load_model
 from podnet.model.predict import predict
@@ -238,6 +239,41 @@ def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
     assert after.learner.memory.targets.tolist() == sorted([0, 1, 2] * 4)
     assert main(["learn", str(own), str(photos_of(learned / "anew", "green")), *QUICK]) == 0  # it can be learned again
     assert load_model(own).names == ["blue", "red", "grey", "green"]
+
+
+CHANGES = """
+import os, sys
+from pathlib import Path
+from podnet.errors import BusyError
+from podnet.model.model import changing
+
+model, alone, done = Path(sys.argv[1]), Path(sys.argv[2]), 0
+print("ready", flush=True)
+sys.stdin.readline()
+while done < 300:
+    try:
+        with changing(model):
+            os.close(os.open(alone, os.O_CREAT | os.O_EXCL))  # fails where another is inside
+            alone.unlink()
+            done += 1
+    except BusyError:
+        pass
+"""
+
+
+def test_only_one_process_at_a_time_changes_a_model(tmp_path):
+    """Five processes race for the lock, whose file comes and goes."""
+    command = [sys.executable, "-c", CHANGES, str(tmp_path / "m.podnet"), str(tmp_path / "alone")]
+    pipe = subprocess.PIPE
+    racing = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(5)]
+    for process in racing:
+        assert process.stdout.readline() == "ready\n"
+    for process in racing:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    errors = [process.communicate()[1] for process in racing]
+    assert errors == [""] * 5
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_class_cannot_be_forgotten(own, capsys):

@@ -177,7 +177,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
-        """All attributes are as before after any exception, Ctrl-C included. Their values must be replaced, not changed."""
+        """After any exception, Ctrl-C included, all attributes are as before; inside they are replaced, never mutated."""
         before = self.__dict__.copy()
         try:
             yield
