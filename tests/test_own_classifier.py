@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import lzma
+import os
 import re
 import runpy
 import subprocess
@@ -23,9 +24,10 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.networks import new_network
 from podnet.model import lessons as teaching
 from podnet.model.measure import confidences, fit_temperatures
-from podnet.model.model import FORMAT, load_model
+from podnet.model.model import FORMAT, changing, checkpoint_file, load_model
 from podnet.model.predict import predict
 from podnet.model.settings import Settings, choose
+from podnet.model.undo import accept, undo
 
 QUICK = ["--image-size", "16", "--epochs", "4", "--finetune-epochs", "2", "--exemplars", "4", "--workers", "0"]
 
@@ -139,6 +141,44 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
         assert torch.equal(tensor, second.learner.network.state_dict()[name]), name
     assert list(first.learner.memory.images.contents()) == list(second.learner.memory.images.contents())
     assert not list(tmp_path.glob(".*"))
+
+
+def test_what_an_interrupted_call_left_goes_when_it_no_longer_fits(own, learned, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(teaching, "CHECKPOINT_SECONDS", 0)
+    left = checkpoint_file(own)
+    extra = photos_of(tmp_path / "extra", "grey", first=70)
+    (extra / "grey").rename(extra / "ash")
+    given = {"epochs": 3, "finetune_epochs": 2, "batch_size": 8}
+
+    def interrupt():
+        for record in teaching.teach(own, teaching.prepare(own, extra, given, False, "cpu"), "cpu", workers=0):
+            if isinstance(record, teaching.Epoch) and record.epoch == 1:
+                return
+
+    interrupt()
+    assert main(["info", str(own)]) == 0
+    assert f"Repeat its command to continue, or delete {left}." in capsys.readouterr().out
+    accept(own)  # changes nothing
+    assert left.exists()
+    assert main(["learn", str(own), str(extra), *QUICK, "--epochs", "1", "--finetune-epochs", "1"]) == 0
+    assert "was interrupted, but with other photos or settings" in capsys.readouterr().out
+    assert not left.exists()
+    assert main(["info", str(own)]) == 0
+    assert "interrupted" not in capsys.readouterr().out
+
+    with changing(own, undoable=True):  # as the page teaches
+        load_model(own).save(own)
+    left.write_bytes(b"of the model as it is now")
+    undo(own)
+    assert not left.exists()
+
+    left.write_bytes(b"of the model as it was long ago")
+    os.utime(left, (0, 0))
+    lesson = teaching.prepare(own, photos_of(tmp_path / "red", "red", first=90), given, True, "cpu")
+    records = teaching.teach(own, lesson, "cpu", workers=0)
+    assert not isinstance(next(records), teaching.NotResumed)
+    assert not left.exists()
+    records.close()
 
 
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):

@@ -19,9 +19,9 @@ from podnet.engine.device import choose_device
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import PodnetError, printable
 from podnet.model.forget import forget
-from podnet.model.lessons import Learned, Lesson, Record, Resumed, prepare, teach
+from podnet.model.lessons import Learned, Lesson, NotResumed, Record, Resumed, interrupted, prepare, teach
 from podnet.model.measure import SURE_OF_LOSS, partly_forgotten, then_and_now
-from podnet.model.model import load_model
+from podnet.model.model import checkpoint_file, load_model
 from podnet.model.settings import Settings, Training
 from podnet.processes import keep_freed_memory
 
@@ -71,6 +71,9 @@ def info_command(known: argparse.Namespace) -> int:
     say(console, f"{sum(kept)} exemplars, {len(model.held_out_targets)} photos held out; {_size(path)}")
     if not model.can_learn:
         say(console, "It was saved without exemplars: it can predict, but it cannot go on learning.")
+    if interrupted(path):
+        left = printable(checkpoint_file(path))
+        say(console, f"A call of learn was interrupted. Repeat its command to continue, or delete {left}.")
     return 0
 
 
@@ -141,6 +144,11 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
                 say(console, line)
             elif isinstance(record, Resumed):
                 say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
+            elif isinstance(record, NotResumed):
+                say(
+                    console, "an earlier call was interrupted, but with other photos or settings: this starts anew."
+                )
+                say(console, "To continue the earlier one, stop now and repeat its command.")
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None

@@ -83,6 +83,11 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def inode(path: Path) -> int | None:
+    """Which file it is, if any: one that was written again by `write_atomically` is another."""
+    return path.stat().st_ino if path.exists() else None
+
+
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add one JSON line, wholly or not at all: a failed write is taken back."""
     line = (json.dumps(record) + "\n").encode()

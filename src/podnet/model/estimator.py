@@ -177,7 +177,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
-        """After any exception, Ctrl-C included, all attributes are as before; inside they are replaced, never mutated."""
+        """After any exception, Ctrl-C included, all attributes are as before; inside, replace them, never mutate."""
         before = self.__dict__.copy()
         try:
             yield

@@ -59,6 +59,11 @@ class Resumed:
 
 
 @dataclass(frozen=True)
+class NotResumed:
+    """An interrupted call was about other photos or settings; what it left is replaced as this one goes on."""
+
+
+@dataclass(frozen=True)
 class Learned:
     """The classes are learned and measured, the file comes next; the entry of the history tells how well."""
 
@@ -66,7 +71,7 @@ class Learned:
     before: dict[str, Any] | None  # the entry before it
 
 
-Record = Iteration | Epoch | Resumed | Learned
+Record = Iteration | Epoch | Resumed | NotResumed | Learned
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,6 @@ def teach(
         taught = _with_training(lesson.model, lesson.choice, device)
         yield from _teach(path, taught, lesson.todo, lesson.choice, workers)
         taught.save(path, exemplars)
-        checkpoint_file(path).unlink(missing_ok=True)
 
 
 def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) -> Iterator[Record]:
@@ -155,6 +159,10 @@ def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) 
         learner.restore(*saved)
         assert learner.progress is not None
         yield Resumed(learner.progress.phase, learner.progress.epoch)
+    elif interrupted(path):
+        yield NotResumed()
+    else:
+        checkpoint_file(path).unlink(missing_ok=True)
     written = time.monotonic()
     for record in learner.learn(task):
         if isinstance(record, Epoch) and time.monotonic() - written >= CHECKPOINT_SECONDS:
@@ -167,6 +175,14 @@ def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) 
     entry["seconds"] = round(time.monotonic() - began, 1)
     taught.history.append(entry)
     yield Learned(entry, before)
+
+
+def interrupted(path: Path) -> bool:
+    """Whether there is an interrupted call to continue: it wrote its checkpoint after the model was changed last."""
+    checkpoint = checkpoint_file(path)
+    if not checkpoint.exists():
+        return False
+    return not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns
 
 
 def _with_training(model: Model | None, choice: Choice, device: str) -> Model:
