@@ -245,6 +245,18 @@ def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
     assert float(rows["all"]) == pytest.approx(np.mean([float(rows[n]) for n in ("red", "green", "blue")]), abs=0.06)
 
 
+def test_few_photos_are_evaluated_without_processes_and_without_torchs_compiler(learned, monkeypatch):
+    """Both took seconds for 75 photos; the compiler is imported where weights of a network without memory are drawn."""
+    started = []
+    monkeypatch.setattr(torch.utils.data, "DataLoader", lambda *_, **options: started.append(options) or iter(()))
+    model, photos = str(learned / "m.podnet"), str(photos_of(learned / "few", "red", "green", count=30, first=100))
+    assert main(["evaluate", model, photos]) == 0
+    assert not started
+    code = "import sys; from podnet.cli import main; main(sys.argv[1:]); sys.exit('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "evaluate", model, photos], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
 def test_information_about_a_model(learned, capsys):
     assert main(["info", str(learned / "m.podnet")]) == 0
     shown = capsys.readouterr().out

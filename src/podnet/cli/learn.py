@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from podnet.cli.display import bar, epoch_line
-from podnet.cli.model_options import decoding_workers
+from podnet.cli.model_options import workers
 from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device
@@ -39,8 +39,8 @@ def learn_command(known: argparse.Namespace) -> int:
     if not path.parent.is_dir():
         raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
     keep_freed_memory()
-    workers = decoding_workers(known.workers)
-    records = teach(path, lesson, device, workers, exemplars=not known.no_exemplars)
+    count = workers(known, len(lesson.todo.training))
+    records = teach(path, lesson, device, count, exemplars=not known.no_exemplars)
     _report(console, _follow(records, console))
     if known.no_exemplars:
         say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
@@ -145,9 +145,7 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
             elif isinstance(record, Resumed):
                 say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
             elif isinstance(record, NotResumed):
-                say(
-                    console, "an earlier call was interrupted, but with other photos or settings: this starts anew."
-                )
+                say(console, "an earlier call was interrupted, but with other photos or settings: this starts anew.")
                 say(console, "To continue the earlier one, stop now and repeat its command.")
             elif isinstance(record, Learned):
                 learned = record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from podnet.processes import cores
+from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
 LEARN_EXAMPLES = """\
 examples:
@@ -93,10 +93,12 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", metavar="N", type=int, help="decoding processes (default: one a core, at most 4)")
+    default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
+    parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU where there is one)")
 
 
-def decoding_workers(given: int | None) -> int:
-    """As many processes as the user wants; else one a core, at most 4."""
-    return min(4, cores()) if given is None else given
+def workers(known: argparse.Namespace, photos: int) -> int:
+    """As many decoding processes as the user wants."""
+    given: int | None = known.workers
+    return decoding_workers(photos=photos) if given is None else given

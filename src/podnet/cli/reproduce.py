@@ -25,7 +25,7 @@ from podnet.paper.plan import Planned, narrowed, plan, row_changes
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, panels
-from podnet.processes import cores
+from podnet.processes import cores, decoding_workers
 from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
@@ -107,7 +107,11 @@ def _plan(
     source = SOURCES[setting.dataset]
     share = max(1, cores() // known.jobs) if known.engine == "local" else 1
     common: dict[str, Any] = {"threads": known.threads or share, "device": device(known)}
-    photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, share)}
+    photos = {
+        "subset": known.subset,
+        "unreadable": known.unreadable,
+        "workers": known.workers or decoding_workers(share),
+    }
     common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:
         path = known.imagenet_path if source.family == "imagenet" and known.imagenet_path else known.data_path

@@ -27,6 +27,12 @@ class Measured:
     per_class: list[float | None]
 
 
+def tables(scores: Scores) -> dict[str, Tensor]:
+    """The scores (N, classes) of each inference that was made."""
+    found = {inference: getattr(scores, inference) for inference in INFERENCES}
+    return {inference: table for inference, table in found.items() if table is not None}
+
+
 def confidences(scores: Tensor, temperature: float) -> Tensor:
     """Scores (N, classes) as probabilities."""
     return (scores / temperature).softmax(1)
@@ -35,10 +41,7 @@ def confidences(scores: Tensor, temperature: float) -> Tensor:
 def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
     """Of both inferences."""
     measured = {}
-    for inference in INFERENCES:
-        table = getattr(scores, inference)
-        if table is None:
-            continue
+    for inference, table in tables(scores).items():
         right = (table.argmax(1).cpu() == targets).double() * 100
         sums = torch.bincount(targets, right, minlength=classes).tolist()
         counts = torch.bincount(targets, minlength=classes).tolist()
@@ -52,11 +55,9 @@ def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
     found = dict(UNMEASURED)
     if len(targets) < FEWEST:
         return found
-    for inference in INFERENCES:
-        table = getattr(scores, inference)
-        if table is not None:
-            losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
-            found[inference] = TEMPERATURES[losses.index(min(losses))]
+    for inference, table in tables(scores).items():
+        losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
+        found[inference] = TEMPERATURES[losses.index(min(losses))]
     return found
 
 

@@ -26,7 +26,7 @@ from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method
-from podnet.processes import keep_freed_memory
+from podnet.processes import decoding_workers, keep_freed_memory
 from podnet.runs.folder import Run
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Task, Tasks, class_incremental, images_of_each_class
@@ -94,7 +94,7 @@ class Experiment:
     def load_dataset(self, team: Team = ALONE) -> Dataset:
         given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
         if "workers" in SOURCES[self.dataset].options:
-            given.setdefault("workers", min(8, team.cores()))
+            given.setdefault("workers", decoding_workers(team.cores()))
         return load(self.dataset, self.data_path, given)
 
     def tasks(self, dataset: Dataset) -> Tasks:
