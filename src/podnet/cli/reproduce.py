@@ -146,15 +146,14 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     """The runs, what tells them apart, and how long they would take; first tasks that several share come first."""
     firsts = {run.first_task.record.folder: run.first_task for run in runs if known.resume and not run.record.exists()}
     shared = set.intersection(*(set(run.options.items()) for run in runs))
-    hidden = {"order", "seed", "device", "threads", "data_path", "method", *dict(shared)}
+    hidden = {"order", "seed", "device", "threads", "data_path", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
         first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has a line of its own
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
-        own = {key: value for key, value in run.options.items() if key not in hidden}
-        words = ", ".join(f"{key} {value}" for key, value in own.items())
+        words = ", ".join(f"{key} {value}" for key, value in run.own_options().items() if key not in hidden)
         table.add_row(run.label, words, str(run.tasks), str(run.tasks_done()), _duration(left))
     console.print(table)
     everywhere = ", ".join(
