@@ -177,7 +177,7 @@ def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path)
     assert rows["podnet (CNN)"][:2] == ["**76.00**", "**61.00**"]
     assert rows["joint (CNN)"][:2] == ["96.00", "81.00"]
     assert not any("**" in values[-1] for values in rows.values())
-    assert "all tasks, is not marked as best: joint." in text
+    assert "which does not compete for the best: joint." in text
     assert "n of m" not in text
     assert {name for name, method in METHODS.items() if method.sees_all_data} == set(compare.UPPER_BOUNDS)
 
@@ -550,12 +550,13 @@ def test_compare_puts_runs_side_by_side(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", seed=2, tasks=2)
-    make_run(tmp_path / "c", method="bic", nme=False, lr=0.5)
+    make_run(tmp_path / "c", method="bic", nme=False, lr=0.5, bias_epochs=7)
     assert compare_command([str(tmp_path / name) for name in "abc"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["seed", "1", "2", "1"] in lines
     assert ["lr", "0.1", "0.1", "0.5"] in lines
     assert not any(line[:1] == ["epochs"] for line in lines)  # the same in all
+    assert not any(line[:1] == ["bias_epochs"] for line in lines)  # only one has it
     assert ["2", "90.00", "91.00", "90.00", "91.00", "90.00"] in lines
     assert ["4", "61.00", "62.00", "—", "—", "61.00"] in lines
     assert ["average", "76.00", "77.00", "83.50", "84.50", "76.00"] in lines
