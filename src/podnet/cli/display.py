@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from podnet.engine.progress import steps
 from podnet.engine.training import Epoch, Iteration
 from podnet.runs.experiment import Notice, Record, TaskDone, TaskStarted
 
@@ -45,8 +46,7 @@ def _show_bars(records: Iterable[Record], console: Console) -> None:
                 number = record.task
                 progress.update(tasks, total=record.tasks, completed=number)
             elif isinstance(record, Iteration):
-                done = record.epoch * record.iterations + record.iteration
-                total = record.epochs * record.iterations
+                done, total = steps(record)
                 name = f"task {number}, {record.phase}, epoch {record.epoch + 1}"
                 if done == 1:
                     progress.reset(phase, total=total)

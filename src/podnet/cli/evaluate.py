@@ -16,9 +16,8 @@ from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
-from podnet.engine.extraction import Scores
 from podnet.errors import DataError, printable
-from podnet.model.measure import Measured, measure, tables
+from podnet.model.measure import Measured, measure
 from podnet.model.model import load_model
 from podnet.report.plots import confusion, confusion_shares, write_figure
 
@@ -39,7 +38,7 @@ def evaluate_command(known: argparse.Namespace) -> int:
     measured = measure(scores, targets, len(model.names))
     console.print(_table(model.names, targets, measured))
     picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
-    _draw(picture, path.stem, model.names, targets, scores)
+    _draw(picture, path.stem, model.names, targets, measured)
     if unknown:
         say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
     if collection.skipped:
@@ -60,10 +59,9 @@ def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> 
     return table
 
 
-def _draw(picture: Path, title: str, names: list[str], targets: Tensor, scores: Scores) -> None:
+def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
     """The confusion matrices of all inferences."""
     matrices = {
-        inference: confusion_shares(table.argmax(1).cpu().numpy(), targets.numpy(), len(names))
-        for inference, table in tables(scores).items()
+        inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
     }
     write_figure(confusion(matrices, names, title), picture)

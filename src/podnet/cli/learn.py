@@ -16,8 +16,10 @@ from podnet.cli.model_options import workers
 from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device
+from podnet.engine.progress import steps
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import PodnetError, printable
+from podnet.metrics import INFERENCES
 from podnet.model.forget import forget
 from podnet.model.lessons import Learned, Lesson, NotResumed, Record, Resumed, interrupted, prepare, teach
 from podnet.model.measure import SURE_OF_LOSS, partly_forgotten, then_and_now
@@ -62,7 +64,7 @@ def info_command(known: argparse.Namespace) -> int:
     console.print(table)
     history = plain_table("call", "date", "new classes", "photos", "accuracy CNN", "NME", "seconds")
     for number, entry in enumerate(model.history, start=1):
-        accuracy = [percent(entry["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        accuracy = [percent(entry["accuracy"].get(inference)) for inference in INFERENCES]
         new = f"{len(entry['new'])}" + (f" and {len(entry['refreshed'])} refreshed" if entry["refreshed"] else "")
         history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
     console.print(history)
@@ -138,7 +140,7 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
         phase = progress.add_task("learning", total=None)
         for record in records:
             if isinstance(record, Iteration):
-                done, total = record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
+                done, total = steps(record)
                 progress.update(phase, description=record.phase, completed=done, total=total)
             elif isinstance(record, Epoch) and not console.is_terminal and (line := epoch_line(record)):
                 say(console, line)
@@ -161,11 +163,11 @@ def _report(console: Console, learned: Learned) -> None:
     table = plain_table("held-out accuracy", "CNN", "NME")
     rows = {"all classes": "accuracy", "old classes": "old_accuracy", "new classes": "new_accuracy"}
     for words, key in rows.items():
-        values = [percent(entry[key].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(entry[key].get(inference)) for inference in INFERENCES]
         if values != ["—", "—"]:
             table.add_row(words, *values)
     if before:
-        values = [percent(before["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(before["accuracy"].get(inference)) for inference in INFERENCES]
         table.add_row("the old classes before", *values)
     console.print(table)
     lost = [f"{name}: {then:.1f} to {now:.1f}" for name, then, now in partly_forgotten(entry, before)]

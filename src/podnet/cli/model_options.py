@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from podnet.metrics import INFERENCES
 from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
 LEARN_EXAMPLES = """\
@@ -88,7 +89,7 @@ def _add_predict(commands: Any) -> None:
     add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image or names, one a line")
     add("--top", metavar="K", type=int, default=3, help="classes a photo (default: 3)")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="of the answers (default: table)")
-    add("--inference", choices=("cnn", "nme"), help="(default: the better one on the photos held out)")
+    add("--inference", choices=INFERENCES, help="(default: the better one on the photos held out)")
     _add_machine(predict)
 
 

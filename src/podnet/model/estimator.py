@@ -27,6 +27,8 @@ from podnet.errors import DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
+from podnet.metrics import INFERENCES
+from podnet.model.measure import tables
 from podnet.nets.building import require_known, require_room, start_from
 from podnet.nets.timm import expected_images
 from podnet.scenario.tasks import Task
@@ -105,7 +107,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
         If it fails or is interrupted, the classifier is as before the call.
         """
-        if self.inference not in ("cnn", "nme"):
+        if self.inference not in INFERENCES:
             raise ValueError(f"inference is {self.inference!r}; it must be 'cnn' or 'nme'.")
         images, labels = to_images(X, self.image_size), to_labels(y)
         if len(images) != len(labels):
@@ -113,7 +115,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         with self._restored_on_error():
             if hasattr(self, "learner_"):
                 self._require_shape(images)
-                self.learner_ = copy.deepcopy(self.learner_)
+                self.learner_: Learner = copy.deepcopy(self.learner_)
             else:
                 self.shape_ = tuple(images.shape[1:])
                 self.learned_: list[Any] = []  # the classes in the order they came
@@ -130,9 +132,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         images = to_images(X, self.image_size)
         self._require_shape(images)
-        scores = self.learner_.predict(images)
-        table = scores.nme if self.inference == "nme" else scores.cnn
-        assert table is not None
+        table = tables(self.learner_.predict(images))[self.inference]
         chances: np.ndarray = table.double().softmax(1).cpu().numpy()[:, self.order_]
         return chances
 

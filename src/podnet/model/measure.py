@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from podnet.engine.extraction import Scores
-from podnet.runs.evaluation import INFERENCES
+from podnet.metrics import INFERENCES, accuracy, accuracy_per_class
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
@@ -21,8 +23,9 @@ TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()
 
 @dataclass(frozen=True)
 class Measured:
-    """Accuracy in percent, of all classes and of each; None for a class without photos."""
+    """The labels predicted, and accuracy in percent, of all classes and of each; None for a class without photos."""
 
+    predicted: NDArray[np.int64]
     accuracy: float
     per_class: list[float | None]
 
@@ -42,11 +45,9 @@ def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured
     """Of both inferences."""
     measured = {}
     for inference, table in tables(scores).items():
-        right = (table.argmax(1).cpu() == targets).double() * 100
-        sums = torch.bincount(targets, right, minlength=classes).tolist()
-        counts = torch.bincount(targets, minlength=classes).tolist()
-        per_class = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
-        measured[inference] = Measured(float(right.mean()), per_class)
+        predicted, labels = table.argmax(1).cpu().numpy(), targets.numpy()
+        per_class = accuracy_per_class(predicted, labels, classes)
+        measured[inference] = Measured(predicted, accuracy(predicted, labels), per_class)
     return measured
 
 
@@ -63,8 +64,8 @@ def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
 
 def best_inference(entry: Mapping[str, Any]) -> str:
     """The one that did better on the photos held out, by an entry of the history."""
-    accuracy = entry["accuracy"]
-    return max(accuracy, key=lambda inference: float(accuracy[inference])) if accuracy else "cnn"
+    found = entry["accuracy"]
+    return max(found, key=lambda inference: float(found[inference])) if found else "cnn"
 
 
 def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:

@@ -103,9 +103,8 @@ def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
     if any(progress(run.results()) for runs in groups.values() for run in runs):
         notes.append("Rows marked 'n of m tasks' are of the tasks so far and do not compete for the best.")
     if bounds := {method_name(runs[0].config()) for runs in groups.values() if _is_upper_bound(runs[0])}:
-        notes.append(
-            f"Upper bound, trained on the images of all tasks, which does not compete for the best: {', '.join(bounds)}."
-        )
+        words = "Upper bound, trained on the images of all tasks, which does not compete for the best"
+        notes.append(f"{words}: {', '.join(bounds)}.")
     return Grid(title, "method", tuple(MEASURES), tuple(rows), notes=tuple(notes), lowest=("forgetting",))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from podnet.engine.device import choose_device
+from podnet.engine.progress import steps
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import PodnetError
 from podnet.model.lessons import Learned, Record, prepare, teach
@@ -56,13 +57,11 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
 
 
 def _progress(record: Record) -> dict[str, Any]:
-    if isinstance(record, Iteration):
-        done = (record.epoch + record.iteration / record.iterations) / record.epochs
-        return {"phase": record.phase, "epoch": record.epoch, "epochs": record.epochs, "share": done}
-    if isinstance(record, Epoch):
-        done = (record.epoch + 1) / record.epochs
-        return {"phase": record.phase, "epoch": record.epoch + 1, "epochs": record.epochs, "share": done}
-    return {}
+    if not isinstance(record, Iteration | Epoch):
+        return {}
+    done, total = steps(record)
+    epoch = done * record.epochs // total
+    return {"phase": record.phase, "epoch": epoch, "epochs": record.epochs, "share": done / total}
 
 
 def _tell(news: TextIO, **values: Any) -> None:

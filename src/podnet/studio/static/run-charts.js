@@ -13,7 +13,7 @@ function ticks(names) {
   const tickvals = names.map((_, i) => i).filter((i) => i % every === 0);
   return { tickvals, ticktext: tickvals.map((i) => plain(names[i].length > 14 ? `${names[i].slice(0, 13)}…` : names[i])) };
 }
-export const inferencesOf = (results) => ["cnn", "nme"].filter((i) => results[0]?.accuracy[i] !== null && results[0] !== undefined);
+export const inferencesOf = (results) => Object.keys(NAMES).filter((i) => results[0]?.accuracy[i] !== null && results[0] !== undefined);
 
 export function curve(chart, results) {
   const seen = results.map((line) => line.seen);
