@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from podnet import PODNetClassifier
+from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError
 
 QUICK = {"epochs": 2, "finetune_epochs": 1, "proxies": 2, "mirror": False, "random_state": 0, "device": "cpu"}
@@ -47,6 +48,40 @@ def test_new_classes_at_any_call(grown, digits):
     np.testing.assert_allclose(chances.sum(1), 1)
     assert grown.set_params(inference="nme").score(images[known], labels[known]) > 0.8
     grown.set_params(inference="cnn")
+
+
+@pytest.mark.parametrize("records", [1, 4])
+def test_interrupted_calls_change_nothing(digits, monkeypatch, records):
+    """Ctrl-C in the middle of an epoch or after one, then other classes: as if the interrupted call had never been."""
+    images, labels = digits
+    part = {digit: np.flatnonzero(labels == digit)[:40] for digit in range(6)}
+    first, second, third = (np.concatenate([part[a], part[b]]) for a, b in ((0, 1), (2, 3), (4, 5)))
+    learn = Learner.learn
+
+    def interrupted(learner, task):
+        for count, record in enumerate(learn(learner, task)):
+            if count == records:
+                raise KeyboardInterrupt
+            yield record
+
+    def interrupt(call, rows):
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "learn", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call(images[rows], labels[rows])
+
+    made, twin = (PODNetClassifier(**QUICK).fit(images[first], labels[first]) for _ in range(2))
+    interrupt(made.partial_fit, second)
+    interrupt(made.fit, second)
+    assert made.classes_.tolist() == made.learned_ == [0, 1]
+    np.testing.assert_array_equal(made.predict_proba(images), twin.predict_proba(images))
+    for each in (made, twin):
+        each.partial_fit(images[third], labels[third])
+    assert made.classes_.tolist() == [0, 1, 4, 5]
+    np.testing.assert_array_equal(made.predict_proba(images), twin.predict_proba(images))
+    unfitted = PODNetClassifier(**QUICK)
+    interrupt(unfitted.fit, first)
+    assert vars(unfitted) == vars(PODNetClassifier(**QUICK))
 
 
 def test_known_classes_are_refreshed(digits):

@@ -7,6 +7,7 @@ import pytest
 
 from podnet.metrics import (
     accuracy,
+    accuracy_per_class,
     accuracy_per_task,
     average_incremental_accuracy,
     confusion_matrix,
@@ -48,6 +49,10 @@ def test_accuracy_per_task_equals_the_accuracy_of_each_task_alone():
 def test_accuracy_per_task_looks_at_the_images_of_each_tasks_classes():
     # classes 0 and 1 came first (3 of 4 right), then 2 (1 of 2), then 3 (1 of 2)
     assert accuracy_per_task(PREDICTIONS, TARGETS, [0, 0, 1, 2]) == [75.0, 50.0, 50.0]
+
+
+def test_accuracy_per_class_by_hand():
+    assert accuracy_per_class(PREDICTIONS, TARGETS, 5) == [100.0, 50.0, 50.0, 50.0, None]
 
 
 def test_forgetting_of_a_worked_example():

@@ -4,8 +4,10 @@ import copy
 import io
 import json
 import lzma
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,9 +24,10 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.networks import new_network
 from podnet.model import lessons
 from podnet.model.measure import confidences, fit_temperatures
-from podnet.model.model import FORMAT, load_model
+from podnet.model.model import FORMAT, changing, checkpoint_file, load_model
 from podnet.model.predict import predict
 from podnet.model.settings import Settings, choose
+from podnet.model.undo import accept, undo
 
 QUICK = ["--image-size", "16", "--epochs", "4", "--finetune-epochs", "2", "--exemplars", "4", "--workers", "0"]
 
@@ -140,6 +143,44 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
     assert not list(tmp_path.glob(".*"))
 
 
+def test_what_an_interrupted_call_left_goes_when_it_no_longer_fits(own, learned, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lessons, "CHECKPOINT_SECONDS", 0)
+    left = checkpoint_file(own)
+    extra = photos_of(tmp_path / "extra", "grey", first=70)
+    (extra / "grey").rename(extra / "ash")
+    given = {"epochs": 3, "finetune_epochs": 2, "batch_size": 8}
+
+    def interrupt():
+        for record in lessons.teach(own, lessons.prepare(own, extra, given, False, "cpu"), "cpu", workers=0):
+            if isinstance(record, lessons.Epoch) and record.epoch == 1:
+                return
+
+    interrupt()
+    assert main(["info", str(own)]) == 0
+    assert f"Repeat its command to continue, or delete {left}." in capsys.readouterr().out
+    accept(own)  # changes nothing
+    assert left.exists()
+    assert main(["learn", str(own), str(extra), *QUICK, "--epochs", "1", "--finetune-epochs", "1"]) == 0
+    assert "was interrupted, but with other photos or settings" in capsys.readouterr().out
+    assert not left.exists()
+    assert main(["info", str(own)]) == 0
+    assert "interrupted" not in capsys.readouterr().out
+
+    with changing(own, undoable=True):  # as the page teaches
+        load_model(own).save(own)
+    left.write_bytes(b"of the model as it is now")
+    undo(own)
+    assert not left.exists()
+
+    left.write_bytes(b"of the model as it was long ago")
+    os.utime(left, (0, 0))
+    lesson = lessons.prepare(own, photos_of(tmp_path / "red", "red", first=90), given, True, "cpu")
+    records = lessons.teach(own, lesson, "cpu", workers=0)
+    assert not isinstance(next(records), lessons.NotResumed)
+    assert not left.exists()
+    records.close()
+
+
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
     photos_of(tmp_path / "more", "grey", first=70)
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
@@ -204,6 +245,18 @@ def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
     assert float(rows["all"]) == pytest.approx(np.mean([float(rows[n]) for n in ("red", "green", "blue")]), abs=0.06)
 
 
+def test_few_photos_are_evaluated_without_processes_and_without_torchs_compiler(learned, monkeypatch):
+    """Both took seconds for 75 photos; the compiler is imported where weights of a network without memory are drawn."""
+    started = []
+    monkeypatch.setattr(torch.utils.data, "DataLoader", lambda *_, **options: started.append(options) or iter(()))
+    model, photos = str(learned / "m.podnet"), str(photos_of(learned / "few", "red", "green", count=30, first=100))
+    assert main(["evaluate", model, photos]) == 0
+    assert not started
+    code = "import sys; from podnet.cli import main; main(sys.argv[1:]); sys.exit('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "evaluate", model, photos], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
 def test_information_about_a_model(learned, capsys):
     assert main(["info", str(learned / "m.podnet")]) == 0
     shown = capsys.readouterr().out
@@ -238,6 +291,41 @@ def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
     assert after.learner.memory.targets.tolist() == sorted([0, 1, 2] * 4)
     assert main(["learn", str(own), str(photos_of(learned / "anew", "green")), *QUICK]) == 0  # it can be learned again
     assert load_model(own).names == ["blue", "red", "grey", "green"]
+
+
+CHANGES = """
+import os, sys
+from pathlib import Path
+from podnet.errors import BusyError
+from podnet.model.model import changing
+
+model, alone, done = Path(sys.argv[1]), Path(sys.argv[2]), 0
+print("ready", flush=True)
+sys.stdin.readline()
+while done < 300:
+    try:
+        with changing(model):
+            os.close(os.open(alone, os.O_CREAT | os.O_EXCL))  # fails where another is inside
+            alone.unlink()
+            done += 1
+    except BusyError:
+        pass
+"""
+
+
+def test_only_one_process_at_a_time_changes_a_model(tmp_path):
+    """Five processes race for the lock, whose file comes and goes."""
+    command = [sys.executable, "-c", CHANGES, str(tmp_path / "m.podnet"), str(tmp_path / "alone")]
+    pipe = subprocess.PIPE
+    racing = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(5)]
+    for process in racing:
+        assert process.stdout.readline() == "ready\n"
+    for process in racing:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    errors = [process.communicate()[1] for process in racing]
+    assert errors == [""] * 5
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_class_cannot_be_forgotten(own, capsys):

@@ -19,6 +19,7 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from podnet.errors import PodnetError
+from podnet.methods import METHODS
 from podnet.report import compare
 from podnet.report.commands import compare_command, report_command
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
@@ -164,6 +165,21 @@ def test_spread_is_the_sample_deviation():
     assert spread((60.0, 61.0, 62.0)) == "61.00 ± 1.00"
     assert spread((1.0, 2.0)) == "1.50 ± 0.71"  # square root of 0.5, not of 0.25
     assert (spread((5.0,)), spread(())) == ("5.00", "—")
+
+
+def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path):
+    """Joint training has all data; who answers only new classes is always right about them."""
+    names = {"podnet": 0.0, "replay": -5.0, "joint": 20.0}
+    groups = {name: [make_run(tmp_path / name, method=name, nme=False, offset=at)] for name, at in names.items()}
+    grid = compare.comparison_grid(groups, "t")
+    text = markdown(grid)
+    rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in text.splitlines()[4:7]}
+    assert rows["podnet (CNN)"][:2] == ["**76.00**", "**61.00**"]
+    assert rows["joint (CNN)"][:2] == ["96.00", "81.00"]
+    assert not any("**" in values[-1] for values in rows.values())
+    assert "which does not compete for the best: joint." in text
+    assert "n of m" not in text
+    assert {name for name, method in METHODS.items() if method.sees_all_data} == set(compare.UPPER_BOUNDS)
 
 
 def test_markdown_has_the_numbers_with_the_best_in_bold():
@@ -534,12 +550,13 @@ def test_compare_puts_runs_side_by_side(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", seed=2, tasks=2)
-    make_run(tmp_path / "c", method="bic", nme=False, lr=0.5)
+    make_run(tmp_path / "c", method="bic", nme=False, lr=0.5, bias_epochs=7)
     assert compare_command([str(tmp_path / name) for name in "abc"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["seed", "1", "2", "1"] in lines
     assert ["lr", "0.1", "0.1", "0.5"] in lines
     assert not any(line[:1] == ["epochs"] for line in lines)  # the same in all
+    assert not any(line[:1] == ["bias_epochs"] for line in lines)  # only one has it
     assert ["2", "90.00", "91.00", "90.00", "91.00", "90.00"] in lines
     assert ["4", "61.00", "62.00", "—", "—", "61.00"] in lines
     assert ["average", "76.00", "77.00", "83.50", "84.50", "76.00"] in lines

@@ -532,7 +532,11 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, capsys):
     assert main(["reproduce", *arguments, "--threads", "1"]) == 0
     printed = capsys.readouterr().out
     assert "12 runs" in printed
-    assert "proxies 10" in " ".join(printed.split())
+    rows, everywhere = printed.split("in all runs:")
+    assert "first task" in rows
+    assert "proxies 8" in rows
+    assert not re.search("proxies 10|None|momentum|lr |precision", rows)  # defaults
+    assert "fidelity released" in " ".join(everywhere.split())
     assert not (tmp_path / "out").exists()
 
 

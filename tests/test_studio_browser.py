@@ -135,7 +135,7 @@ def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
         table.locator("tbody tr").nth(len(lines) - 1).wait_for()
         last = table.locator("tbody tr").last.inner_text().split()
         assert last[0] == str(lines[-1]["task"])
-        assert float(last[3]) == pytest.approx(lines[-1]["accuracy"]["cnn"], abs=0.006)
+        assert float(last[3]) == pytest.approx(lines[-1]["accuracy"]["nme"], abs=0.006)
 
 
 def test_compare_two_runs_by_keyboard_and_take_them_home(shop, open_page):
@@ -166,6 +166,46 @@ def test_compare_two_runs_by_keyboard_and_take_them_home(shop, open_page):
     assert [row[0] for row in rows[1:]] == ["4", "5", "6", "7"]
     curve = next(i for i, label in enumerate(rows[0]) if label.startswith("podnet (CNN)"))
     assert [float(row[curve]) for row in rows[1:]] == pytest.approx(runs["first"]["curves"]["cnn"], abs=1e-3)
+
+
+def test_a_run_of_many_classes_fits_and_its_heat_maps_are_labelled(tmp_path, open_page):
+    make_run(tmp_path / ("long-name" * 8), 40, epochs=1, base=4)
+    with serving(tmp_path) as client:
+        page = open_page(f"{client.address}#/run/{next(iter(runs_of(client).values()))['id']}")
+        page.set_viewport_size({"width": 1000, "height": 900})
+        results = page.get_by_role("region", name="Results, NME, table")
+        results.wait_for()
+        assert results.evaluate("table => table.scrollWidth <= table.clientWidth")
+        for name, label in (("Accuracy matrix", "38: class 41"), ("Confusion matrix", "class 42")):
+            heat = page.locator("figure", has=page.get_by_role("heading", name=name))
+            heat.locator(".plot[data-drawn=yes]").wait_for()
+            heat.locator(".xtick text").first.wait_for(state="attached")
+            shown = [heat.locator(f".{axis}tick text").all_text_contents() for axis in "xy"]
+            assert all(10 < len(labels) <= 30 for labels in shown)
+            assert shown[0][-1] == label
+        with page.expect_download() as waiting:
+            page.get_by_label("Results, NME: save as CSV").click()
+        assert {"CNN all", "NME all"} < set(waiting.value.path().read_text().splitlines()[0].split(","))
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_comparison_shows_what_there_is(tmp_path, open_page):
+    """No options that only one of the methods has; no numbers of classes that only one of the runs had."""
+    make_run(tmp_path / "one", 4, epochs=1, base=4, lambda_f=1.0)
+    make_run(tmp_path / "two", 2, epochs=1, base=6, method="ucir", lr=0.5)
+    with serving(tmp_path) as client:
+        page = open_page(address_of(client, "compare"))
+        page.wait_for_selector(".plot[data-drawn=yes]")
+        page.get_by_text("As a table").click()
+        page.get_by_role("region", name="seen, table").locator("tbody tr").first.wait_for()
+        tables = page.locator(".wide table")
+        cells = tables.locator("td").all_inner_texts()
+        assert cells
+        assert "—" not in cells
+        assert page.get_by_role("region", name="seen, table").locator("tbody th").all_inner_texts() == ["6", "7"]
+        options = page.get_by_role("region", name="Settings that differ").locator("tbody th").all_inner_texts()
+        assert options == ["method", "base"]
 
 
 def test_open_the_matrix(shop, open_page):

@@ -1,6 +1,7 @@
 """Backbones of timm. Its own tiny networks are made for real; the hub is never reached."""
 
 import re
+import socket
 import sys
 
 import numpy as np
@@ -130,6 +131,28 @@ def test_weights_come_from_a_file(timm, tmp_path):
     grey = pretrained("timm:test_resnet", 1, str(tmp_path / "w.safetensors"), seed=1)  # timm sums the colours' weights
     first = next(name for name in wanted if name.startswith("conv1"))
     torch.testing.assert_close(grey.model.state_dict()[first], wanted[first].sum(1, keepdim=True))
+
+
+def test_an_unreachable_hub_is_asked_once(timm, tmp_path, monkeypatch):
+    """Its client would try again for more than a minute. What it gave before is used without asking."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    attempts = []
+    with socket.socket() as closed:  # a port that nobody listens on
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(timm.models._hub, "hf_hub_download", lambda *_, **given: attempts.append(given))
+        with pytest.raises(PodnetError, match=r"cannot be reached .* give a .safetensors file .* \(--weights none\)"):
+            pretrained("timm:test_resnet", 3, "hub", seed=1)
+        kept = tmp_path / "models--timm--test_resnet.r160_in1k"
+        for folder in ("refs", "snapshots/abc"):
+            (kept / folder).mkdir(parents=True)
+        (kept / "refs" / "main").write_text("abc")
+        source = timm.create_model("test_resnet").state_dict()
+        safetensors.torch.save_file(source, kept / "snapshots" / "abc" / "model.safetensors")
+        found = pretrained("timm:test_resnet", 3, "hub", seed=1).model.state_dict()
+    assert all(torch.equal(value, source[name]) for name, value in found.items())
+    assert not attempts
 
 
 def test_weights_that_do_not_fit_are_refused(timm, tmp_path):

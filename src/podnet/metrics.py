@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+INFERENCES = ("cnn", "nme")  # the classifier, and the nearest mean of exemplars
+
 
 def accuracy(predictions: NDArray[np.integer], targets: NDArray[np.integer]) -> float:
     """Share of correct predictions, percent. Predictions (N,), or (N, k) where any of the k counts (top-k)."""
@@ -32,12 +34,23 @@ def accuracy_per_task(
 ) -> list[float]:
     """One row of the accuracy matrix: accuracy on the classes of each task, task_of_class[c] being the task of c."""
     tasks = np.asarray(task_of_class)[targets]
-    images = np.bincount(tasks, minlength=max(task_of_class) + 1)
-    if not images.all():
+    shares = _shares(_hits(predictions, targets), tasks, max(task_of_class) + 1)
+    if None in shares:
         raise ValueError("accuracy per task needs at least one prediction for each task.")
-    right = np.bincount(tasks[_hits(predictions, targets)], minlength=len(images))
-    shares: list[float] = (100.0 * (right / images)).tolist()
-    return shares
+    return [share for share in shares if share is not None]
+
+
+def accuracy_per_class(
+    predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int
+) -> list[float | None]:
+    """Accuracy on each class, percent; None for a class without images."""
+    return _shares(_hits(predictions, targets), targets, classes)
+
+
+def _shares(hits: NDArray[np.bool_], groups: NDArray[np.integer], count: int) -> list[float | None]:
+    """The share of hits in each of `count` groups, percent."""
+    images, right = np.bincount(groups, minlength=count).tolist(), np.bincount(groups[hits], minlength=count).tolist()
+    return [100.0 * (some / all_of) if all_of else None for some, all_of in zip(right, images, strict=True)]
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:

@@ -8,10 +8,20 @@ import platform
 import threading
 import time
 
+MOST_WORKERS = 8  # processes that decode photos
+FEW_PHOTOS = 100  # are decoded sooner than such processes are started
+
 
 def cores() -> int:
     """Those that this process may use; a machine may have more, and give them to others."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def decoding_workers(available: int | None = None, photos: int | None = None) -> int:
+    """The default number of processes that decode photos: one a core that is available, none for few photos."""
+    if photos is not None and photos <= FEW_PHOTOS:
+        return 0
+    return min(MOST_WORKERS, cores() if available is None else available)
 
 
 def end_with(parent: int) -> None:

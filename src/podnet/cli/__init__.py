@@ -6,10 +6,17 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from podnet.cli.parser import build_parser
 from podnet.engine.launch import is_launched, note_failure
 from podnet.errors import ConfigError, PodnetError, nearest
+
+MODULES = {  # of commands that share one; each other command has a module of its name
+    **dict.fromkeys(("info", "forget", "export"), "learn"),
+    "compare": "report",
+    **dict.fromkeys(("methods", "datasets"), "listing"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,35 +60,6 @@ def _dispatch(arguments: list[str]) -> int:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)
         raise ConfigError(f"'podnet {known.command}' does not take {unknown[0]}.{hint}")
-    if known.command == "demo":
-        from podnet.cli.demo import demo_command
-
-        return demo_command(known.output, known.seed)
-    if known.command == "reproduce":
-        from podnet.cli.reproduce import reproduce_command
-
-        return reproduce_command(known)
-    if known.command in ("learn", "info", "forget", "export"):
-        from podnet.cli import learn
-
-        command: Callable[[argparse.Namespace], int] = getattr(learn, f"{known.command}_command")
-        return command(known)
-    if known.command in ("predict", "evaluate"):
-        from podnet.cli.predict import evaluate_command, predict_command
-
-        return predict_command(known) if known.command == "predict" else evaluate_command(known)
-    if known.command == "bench":
-        from podnet.cli.bench import bench_command
-
-        return bench_command(known)
-    if known.command == "studio":
-        from podnet.cli.studio import studio_command
-
-        return studio_command(known)
-    if known.command in ("report", "compare"):
-        from podnet.report.commands import compare_command, report_command
-
-        return report_command(known.runs, known.output) if known.command == "report" else compare_command(known.runs)
-    from podnet.cli.listing import datasets_command, methods_command
-
-    return methods_command(known.name) if known.command == "methods" else datasets_command()
+    module = import_module(f"podnet.cli.{MODULES.get(known.command, known.command)}")
+    command: Callable[[argparse.Namespace], int] = getattr(module, f"{known.command}_command")
+    return command(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,11 +32,12 @@ PROTOCOL = {"dataset": "digits", "memory_per_class": 5, "threads": 1}
 MEASURES = {"all": "All digits so far", "first": "The first five digits"}
 
 
-def demo_command(output: str, seed: int) -> int:
+def demo_command(known: argparse.Namespace) -> int:
     keep_freed_memory()
     console = Console()
-    runs = {name: Run(Path(output) / name) for name in METHODS}
-    mark = Path(output) / ".demo"
+    output = Path(known.output)
+    runs = {name: Run(output / name) for name in METHODS}
+    mark = output / ".demo"
     if not mark.exists() and any(record.exists() for record in runs.values()):
         raise ConfigError(f"{output} holds runs that are not of a demo; choose another --output.")
     mark.parent.mkdir(parents=True, exist_ok=True)
@@ -44,14 +46,14 @@ def demo_command(output: str, seed: int) -> int:
     series: dict[str, Results] = {}
     for place, (name, label) in enumerate(METHODS.items(), start=1):
         console.print(f"\n{place} of {len(METHODS)}: {label}", highlight=False)
-        _learn(resolve({"method": name, **PROTOCOL, "seed": seed}), runs[name], console)
+        _learn(resolve({"method": name, **PROTOCOL, "seed": known.seed}), runs[name], console)
         series[name] = runs[name].results()
     console.print("", _table(series), "", _moral(series), sep="\n", highlight=False)
     figure = figure_of([_panel(series, measure) for measure in MEASURES])
-    picture, *_ = save_figure(figure, Path(output) / "forgetting")
+    picture, *_ = save_figure(figure, output / "forgetting")
     groups = {METHODS[name]: [record] for name, record in runs.items()}
     contents: list[Grid | Captioned] = [Captioned("What is still known", figure), comparison_grid(groups, "Averages")]
-    page = write_report(Path(output), "Forgetting, seen", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
+    page = write_report(output, "Forgetting, seen", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
     console.print(f"picture: {picture}\npage:    {page}", markup=False, highlight=False, soft_wrap=True)
     return 0
 

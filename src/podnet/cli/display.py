@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from podnet.engine.training import Epoch, Iteration
+from podnet.engine.training import Epoch, Iteration, steps
 from podnet.runs.loop import Notice, Record, TaskDone, TaskStarted
 
 
@@ -45,8 +45,7 @@ def _show_bars(records: Iterable[Record], console: Console) -> None:
                 number = record.task
                 progress.update(tasks, total=record.tasks, completed=number)
             elif isinstance(record, Iteration):
-                done = record.epoch * record.iterations + record.iteration
-                total = record.epochs * record.iterations
+                done, total = steps(record)
                 name = f"task {number}, {record.phase}, epoch {record.epoch + 1}"
                 if done == 1:
                     progress.reset(phase, total=total)

@@ -12,16 +12,17 @@ from rich.progress import Progress
 from rich.text import Text
 
 from podnet.cli.display import bar, epoch_line
-from podnet.cli.model_options import decoding_workers
+from podnet.cli.model_options import workers
 from podnet.cli.printing import percent, plain_table, say, say_all
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device
-from podnet.engine.training import Epoch, Iteration
+from podnet.engine.training import Epoch, Iteration, steps
 from podnet.errors import PodnetError, printable
+from podnet.metrics import INFERENCES
 from podnet.model.forget import forget
-from podnet.model.lessons import Learned, Lesson, Record, Resumed, prepare, teach
+from podnet.model.lessons import Learned, Lesson, NotResumed, Record, Resumed, interrupted, prepare, teach
 from podnet.model.measure import SURE_OF_LOSS, partly_forgotten, then_and_now
-from podnet.model.model import load_model
+from podnet.model.model import checkpoint_file, load_model
 from podnet.model.settings import Settings, Training
 from podnet.processes import keep_freed_memory
 
@@ -39,8 +40,8 @@ def learn_command(known: argparse.Namespace) -> int:
     if not path.parent.is_dir():
         raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
     keep_freed_memory()
-    workers = decoding_workers(known.workers)
-    records = teach(path, lesson, device, workers, exemplars=not known.no_exemplars)
+    count = workers(known, len(lesson.todo.training))
+    records = teach(path, lesson, device, count, exemplars=not known.no_exemplars)
     _report(console, _follow(records, console))
     if known.no_exemplars:
         say(console, "saved without exemplars: it can predict, but it cannot go on learning.")
@@ -62,7 +63,7 @@ def info_command(known: argparse.Namespace) -> int:
     console.print(table)
     history = plain_table("call", "date", "new classes", "photos", "accuracy CNN", "NME", "seconds")
     for number, entry in enumerate(model.history, start=1):
-        accuracy = [percent(entry["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        accuracy = [percent(entry["accuracy"].get(inference)) for inference in INFERENCES]
         new = f"{len(entry['new'])}" + (f" and {len(entry['refreshed'])} refreshed" if entry["refreshed"] else "")
         history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
     console.print(history)
@@ -71,6 +72,9 @@ def info_command(known: argparse.Namespace) -> int:
     say(console, f"{sum(kept)} exemplars, {len(model.held_out_targets)} photos held out; {_size(path)}")
     if not model.can_learn:
         say(console, "It was saved without exemplars: it can predict, but it cannot go on learning.")
+    if interrupted(path):
+        left = printable(checkpoint_file(path))
+        say(console, f"A call of learn was interrupted. Repeat its command to continue, or delete {left}.")
     return 0
 
 
@@ -135,12 +139,15 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
         phase = progress.add_task("learning", total=None)
         for record in records:
             if isinstance(record, Iteration):
-                done, total = record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
+                done, total = steps(record)
                 progress.update(phase, description=record.phase, completed=done, total=total)
             elif isinstance(record, Epoch) and not console.is_terminal and (line := epoch_line(record)):
                 say(console, line)
             elif isinstance(record, Resumed):
                 say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
+            elif isinstance(record, NotResumed):
+                say(console, "an earlier call was interrupted, but with other photos or settings: this starts anew.")
+                say(console, "To continue the earlier one, stop now and repeat its command.")
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None
@@ -155,11 +162,11 @@ def _report(console: Console, learned: Learned) -> None:
     table = plain_table("held-out accuracy", "CNN", "NME")
     rows = {"all classes": "accuracy", "old classes": "old_accuracy", "new classes": "new_accuracy"}
     for words, key in rows.items():
-        values = [percent(entry[key].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(entry[key].get(inference)) for inference in INFERENCES]
         if values != ["—", "—"]:
             table.add_row(words, *values)
     if before:
-        values = [percent(before["accuracy"].get(inference)) for inference in ("cnn", "nme")]
+        values = [percent(before["accuracy"].get(inference)) for inference in INFERENCES]
         table.add_row("the old classes before", *values)
     console.print(table)
     lost = [f"{name}: {then:.1f} to {now:.1f}" for name, then, now in partly_forgotten(entry, before)]

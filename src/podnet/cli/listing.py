@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,16 +12,16 @@ from podnet.methods import METHODS
 from podnet.runs.config import describe, resolve
 
 
-def methods_command(name: str | None) -> int:
+def methods_command(known: argparse.Namespace) -> int:
     console = Console()
-    if name is None:
+    if known.name is None:
         table = Table("method", "what it is", "inference", box=None)
         for method in METHODS.values():
             table.add_row(method.name, method.summary, " and ".join(method.inferences).upper())
         console.print(table)
         console.print("'podnet methods NAME' lists the hyper-parameters of one.", highlight=False)
         return 0
-    method_class = type(resolve({"method": name}).method)
+    method_class = type(resolve({"method": known.name}).method)
     table = Table("option", "is", "CIFAR-100", "otherwise", title=method_class.summary, title_justify="left", box=None)
     for option, (kind, default) in describe(method_class).items():
         others = [f"{data}: {values[option]}" for data, values in method_class.presets.items() if option in values]
@@ -28,7 +30,7 @@ def methods_command(name: str | None) -> int:
     return 0
 
 
-def datasets_command() -> int:
+def datasets_command(known: argparse.Namespace) -> int:
     table = Table("dataset", "what it is", "classes", "--data-path", box=None)
     for name, source in SOURCES.items():
         table.add_row(name, source.summary, str(source.classes or "any"), "needed" if source.needs_path else "no")

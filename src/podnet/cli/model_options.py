@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from podnet.processes import cores
+from podnet.metrics import INFERENCES
+from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
 LEARN_EXAMPLES = """\
 examples:
@@ -88,15 +89,17 @@ def _add_predict(commands: Any) -> None:
     add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image or names, one a line")
     add("--top", metavar="K", type=int, default=3, help="classes a photo (default: 3)")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="of the answers (default: table)")
-    add("--inference", choices=("cnn", "nme"), help="(default: the better one on the photos held out)")
+    add("--inference", choices=INFERENCES, help="(default: the better one on the photos held out)")
     _add_machine(predict)
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", metavar="N", type=int, help="decoding processes (default: one a core, at most 4)")
+    default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
+    parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU where there is one)")
 
 
-def decoding_workers(given: int | None) -> int:
-    """As many processes as the user wants; else one a core, at most 4."""
-    return min(4, cores()) if given is None else given
+def workers(known: argparse.Namespace, photos: int) -> int:
+    """As many decoding processes as the user wants."""
+    given: int | None = known.workers
+    return decoding_workers(photos=photos) if given is None else given

@@ -1,4 +1,4 @@
-"""`podnet predict` and `podnet evaluate`: what a model says of photos, and how often it is right."""
+"""`podnet predict`: which classes photos show."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import torch
-from rich.console import Console
-from rich.text import Text
-
-from podnet.cli.model_options import decoding_workers
-from podnet.cli.printing import percent, plain_table, say, say_all
-from podnet.data.collection import files_below, read_collection
+from podnet.cli.model_options import workers
+from podnet.data.collection import files_below
 from podnet.data.decode import decode
-from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
-from podnet.errors import DataError, PodnetError, printable
-from podnet.model.measure import best_inference, measure
+from podnet.errors import PodnetError, printable
+from podnet.model.measure import best_inference
 from podnet.model.model import load_model
-from podnet.model.predict import TOGETHER, Failure, Prediction, predict
-from podnet.report.plots import confusion, confusion_shares, write_figure
+from podnet.model.predict import Failure, Prediction, predict
 
 NamedSource = tuple[str, Path | bytes]
 
@@ -37,49 +30,11 @@ def predict_command(known: argparse.Namespace) -> int:
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
     inference = known.inference or best_inference(model.history[-1])
     files = list(_sources(known.images))
-    workers = decoding_workers(known.workers) if len(files) > TOGETHER else 0
-    answers = predict(model, files, inference, known.top, workers)
+    answers = predict(model, files, inference, known.top, workers(known, len(files)))
     failures = list(WRITERS[known.format](answers))
     for failure in failures:
         print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
     return 1 if failures else 0
-
-
-def evaluate_command(known: argparse.Namespace) -> int:
-    console = Console()
-    path = Path(known.model).expanduser()
-    model = load_model(path, choose_device(known.device))
-    collection = read_collection(Path(known.photos))
-    label_of = {name: label for label, name in enumerate(model.names)}
-    unknown = [label for label in collection.counts if label not in label_of]
-    usable = collection.of(label_of)
-    if not usable.photos:
-        raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
-    photos = Photos(
-        tuple(photo.path for photo in usable.photos), model.settings.image_size, decoding_workers(known.workers)
-    )
-    targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
-    scores = model.learner.predict(photos)
-    measured = measure(scores, targets, len(model.names))
-    table = plain_table("class", "photos", *(inference.upper() for inference in measured))
-    counts = torch.bincount(targets, minlength=len(label_of)).tolist()
-    for name, label in label_of.items():
-        if count := counts[label]:
-            table.add_row(Text(name), str(count), *(percent(m.per_class[label]) for m in measured.values()))
-    table.add_row("all", str(len(targets)), *(percent(m.accuracy) for m in measured.values()), style="bold")
-    console.print(table)
-    predicted = {inference: getattr(scores, inference).argmax(1).cpu().numpy() for inference in measured}
-    truth, count = targets.numpy(), len(model.names)
-    matrices = {inference: confusion_shares(labels, truth, count) for inference, labels in predicted.items()}
-    picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
-    write_figure(confusion(matrices, model.names, path.stem), picture)
-    if unknown:
-        say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
-    if collection.skipped:
-        say(console, f"skipped: {len(collection.skipped)}")
-        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
-    say(console, f"confusion matrix: {printable(picture)}")
-    return 0
 
 
 def _sources(words: Iterable[str]) -> Iterator[NamedSource]:

@@ -25,7 +25,7 @@ from podnet.paper.plan import Planned, narrowed, plan, row_changes
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, panels
-from podnet.processes import cores
+from podnet.processes import cores, decoding_workers
 from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
@@ -107,7 +107,11 @@ def _plan(
     source = SOURCES[setting.dataset]
     share = max(1, cores() // known.jobs) if known.engine == "local" else 1
     common: dict[str, Any] = {"threads": known.threads or share, "device": device(known)}
-    photos = {"subset": known.subset, "unreadable": known.unreadable, "workers": known.workers or min(8, share)}
+    photos = {
+        "subset": known.subset,
+        "unreadable": known.unreadable,
+        "workers": known.workers or decoding_workers(share),
+    }
     common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:
         path = known.imagenet_path if source.family == "imagenet" and known.imagenet_path else known.data_path
@@ -142,15 +146,14 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     """The runs, what tells them apart, and how long they would take; first tasks that several share come first."""
     firsts = {run.first_task.record.folder: run.first_task for run in runs if known.resume and not run.record.exists()}
     shared = set.intersection(*(set(run.options.items()) for run in runs))
-    hidden = {"order", "seed", "device", "threads", "data_path", "method", *dict(shared)}
+    hidden = {"order", "seed", "device", "threads", "data_path", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
         first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has a line of its own
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
-        own = {key: value for key, value in run.options.items() if key not in hidden}
-        words = ", ".join(f"{key} {value}" for key, value in own.items())
+        words = ", ".join(f"{key} {value}" for key, value in run.own_options().items() if key not in hidden)
         table.add_row(run.label, words, str(run.tasks), str(run.tasks_done()), _duration(left))
     console.print(table)
     everywhere = ", ".join(

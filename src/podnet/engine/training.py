@@ -42,6 +42,13 @@ class Epoch:
     seconds: float
 
 
+def steps(record: Iteration | Epoch) -> tuple[int, int]:
+    """How far a phase is: steps done and steps in all, counted in iterations, or in epochs after an epoch."""
+    if isinstance(record, Epoch):
+        return record.epoch + 1, record.epochs
+    return record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
+
+
 def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay: float) -> torch.optim.SGD:
     """SGD over the parameters of the phase; all others stop asking for gradients."""
     network.requires_grad_(False)

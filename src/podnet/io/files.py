@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from podnet.errors import BusyError, PodnetError
 
@@ -52,17 +52,23 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file; where another process holds it, the error says `busy`."""
-    with open(path, "w") as file:
-        for wait in (0.02, 0.1, None):  # one that only looks (`is_locked`) holds it for an instant
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if wait is None:
-                    raise BusyError(busy) from error
-                time.sleep(wait)
-        yield
+    """Hold a lock file; where another process holds it, the error says `busy`. Its holder may remove the file."""
+    for wait in (0.02, 0.1, 0.0):  # one that only looks (`is_locked`) holds it for an instant
+        with open(path, "w") as file:
+            if _lock(file, path):
+                yield
+                return
+        time.sleep(wait)
+    raise BusyError(busy)
+
+
+def _lock(file: TextIO, path: Path) -> bool:
+    """Whether the lock is ours now. That of a file which was removed before we had it protects nothing."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def is_locked(path: Path) -> bool:
@@ -75,6 +81,11 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def inode(path: Path) -> int | None:
+    """Which file it is, if any: one that was written again by `write_atomically` is another."""
+    return path.stat().st_ino if path.exists() else None
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:

@@ -33,6 +33,6 @@ def network_from(tensors: Mapping[str, Tensor], method: Method, channels: int, s
 
 
 def _with_classes(network: Network, sizes: Sequence[int]) -> Network:
-    for size in sizes:
-        network.classifier.add_classes(size)
+    for size in sizes:  # random weights, which are replaced, would make torch import its compiler
+        network.classifier.add_classes(size, torch.empty(size, *network.classifier.shape))
     return network

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from podnet.errors import DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet, configured
+from podnet.metrics import INFERENCES
+from podnet.model.measure import tables
 from podnet.nets.building import require_known, require_room, start_from
 from podnet.nets.timm import expected_images
 from podnet.scenario.tasks import Task
@@ -105,26 +110,33 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> PODNetClassifier:
         """Learn these images and forget all others."""
-        self.__dict__.pop("learner_", None)
-        return self.partial_fit(X, y)
+        with self._restored_on_error():
+            self.__dict__.pop("learner_", None)
+            return self.partial_fit(X, y)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:
-        """Learn these images, of new or of known classes, beside what is known. `classes` is not needed."""
-        if self.inference not in ("cnn", "nme"):
+        """Learn these images, of new or of known classes, beside what is known. `classes` is not needed.
+
+        If it fails or is interrupted, the classifier is as before the call.
+        """
+        if self.inference not in INFERENCES:
             raise ValueError(f"inference is {self.inference!r}; it must be 'cnn' or 'nme'.")
         images, labels = to_images(X, self.image_size), to_labels(y)
         if len(images) != len(labels):
             raise ValueError(f"X has {len(images)} images and y {len(labels)} labels; give a label for each image.")
-        if not hasattr(self, "learner_"):
-            self.shape_ = tuple(images.shape[1:])
-            self.learned_: list[Any] = []  # the classes in the order they came
-            self.tasks_ = 0
-            self.learner_ = self._new_learner(images)
-        self._require_shape(images)
-        for _ in self.learner_.learn(self._task(images, labels)):
-            pass
-        self.tasks_ += 1
-        self.classes_, self.order_ = _sorted(self.learned_)
+        with self._restored_on_error():
+            if hasattr(self, "learner_"):
+                self._require_shape(images)
+                self.learner_: Learner = copy.deepcopy(self.learner_)
+            else:
+                self.shape_ = tuple(images.shape[1:])
+                self.learned_: list[Any] = []  # the classes in the order they came
+                self.tasks_ = 0
+                self.learner_ = self._new_learner(images)
+            for _ in self.learner_.learn(self._task(images, labels)):
+                pass
+            self.tasks_ += 1
+            self.classes_, self.order_ = _sorted(self.learned_)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -132,9 +144,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         images = to_images(X, self.image_size)
         self._require_shape(images)
-        scores = self.learner_.predict(images)
-        table = scores.nme if self.inference == "nme" else scores.cnn
-        assert table is not None
+        table = tables(self.learner_.predict(images))[self.inference]
         chances: np.ndarray = table.double().softmax(1).cpu().numpy()[:, self.order_]
         return chances
 
@@ -176,6 +186,17 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DamagedFileError(f"{path} is damaged or not of a PODNetClassifier ({error}).") from error
         return made
+
+    @contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        """After any exception, Ctrl-C included, all attributes are as before; inside, replace them, never mutate."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _new_learner(self, images: Tensor) -> Learner:
         require_known(self.backbone, self.weights)

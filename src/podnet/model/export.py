@@ -26,7 +26,8 @@ from podnet.data.decode import shorter_side
 from podnet.data.images import feed
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.measure import UNMEASURED, best_inference, confidences
+from podnet.metrics import INFERENCES
+from podnet.model.measure import UNMEASURED, best_inference, confidences, tables
 from podnet.model.model import Model
 from podnet.nets.network import frozen_copy
 
@@ -57,6 +58,7 @@ class Exported(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.network((pixels.float() - self.mean) / self.std)
+        # As `memory.means.nme_scores`, whose cdist ONNX does not have; the export is checked against it.
         distances = (F.normalize(outputs.embedding)[:, None] - self.means).square().sum(2)
         cnn = confidences(outputs.logits, self.temperatures["cnn"])
         return cnn, confidences(-distances, self.temperatures["nme"])
@@ -105,7 +107,7 @@ def _write_onnx(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Te
         Exported(model).eval(),
         (_example(model),),
         input_names=["pixels"],
-        output_names=["cnn", "nme"],
+        output_names=list(INFERENCES),
         dynamic_shapes=({0: torch.export.Dim("photos")},),
         dynamo=True,
         verbose=False,
@@ -116,7 +118,7 @@ def _write_onnx(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Te
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(pixels: Tensor) -> tuple[Tensor, Tensor]:
-        cnn, nme = session.run(["cnn", "nme"], {"pixels": pixels.numpy()})
+        cnn, nme = session.run(list(INFERENCES), {"pixels": pixels.numpy()})
         return torch.from_numpy(cnn), torch.from_numpy(nme)
 
     return run
@@ -145,11 +147,8 @@ def _real_photos(model: Model) -> Photos:
 @torch.no_grad()
 def _largest_difference(model: Model, photos: Photos, run: Callable[[Tensor], Any]) -> float:
     scores = model.learner.predict(photos)
-    assert scores.nme is not None
     temperatures = UNMEASURED | model.temperatures
-    wanted = [
-        confidences(table.cpu(), temperatures[name]) for name, table in (("cnn", scores.cnn), ("nme", scores.nme))
-    ]
+    wanted = [confidences(table.cpu(), temperatures[name]) for name, table in tables(scores).items()]
     parts = [run(pixels.contiguous()) for _, pixels in feed(photos, torch.arange(len(photos)).split(32))]
     found = [torch.cat(side) for side in zip(*parts, strict=True)]
     return max(float((a - b).abs().max()) for a, b in zip(wanted, found, strict=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.model import Model, changing, checkpoint_file, load_model
+from podnet.model.model import Model, changing, load_model
 
 
 def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
@@ -30,7 +30,6 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
             os.replace(smaller, path)
         finally:
             smaller.unlink(missing_ok=True)
-        checkpoint_file(path).unlink(missing_ok=True)  # it may hold the same photos
     return {name: len(own) for name, own in photos.items()}
 
 

@@ -20,6 +20,7 @@ from podnet.data.photos import Photos
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import BusyError, ConfigError, DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
+from podnet.metrics import accuracy
 from podnet.model.measure import Measured, fit_temperatures, measure
 from podnet.model.model import ClassRecord, Model, changing, checkpoint_file, load_model
 from podnet.model.settings import Choice, Training, choose, make_learner
@@ -59,6 +60,11 @@ class Resumed:
 
 
 @dataclass(frozen=True)
+class NotResumed:
+    """An interrupted call was about other photos or settings; what it left is replaced as this one goes on."""
+
+
+@dataclass(frozen=True)
 class Learned:
     """The classes are learned and measured, the file comes next; the entry of the history tells how well."""
 
@@ -66,7 +72,7 @@ class Learned:
     before: dict[str, Any] | None  # the entry before it
 
 
-Record = Iteration | Epoch | Resumed | Learned
+Record = Iteration | Epoch | Resumed | NotResumed | Learned
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,6 @@ def teach(
         taught = _with_training(lesson.model, lesson.choice, device)
         yield from _teach(path, taught, lesson.todo, lesson.choice, workers)
         taught.save(path, exemplars)
-        checkpoint_file(path).unlink(missing_ok=True)
 
 
 def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) -> Iterator[Record]:
@@ -155,6 +160,10 @@ def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) 
         learner.restore(*saved)
         assert learner.progress is not None
         yield Resumed(learner.progress.phase, learner.progress.epoch)
+    elif interrupted(path):
+        yield NotResumed()
+    else:
+        checkpoint_file(path).unlink(missing_ok=True)
     written = time.monotonic()
     for record in learner.learn(task):
         if isinstance(record, Epoch) and time.monotonic() - written >= CHECKPOINT_SECONDS:
@@ -167,6 +176,14 @@ def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) 
     entry["seconds"] = round(time.monotonic() - began, 1)
     taught.history.append(entry)
     yield Learned(entry, before)
+
+
+def interrupted(path: Path) -> bool:
+    """Whether there is an interrupted call to continue: it wrote its checkpoint after the model was changed last."""
+    checkpoint = checkpoint_file(path)
+    if not checkpoint.exists():
+        return False
+    return not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns
 
 
 def _with_training(model: Model | None, choice: Choice, device: str) -> Model:
@@ -216,15 +233,7 @@ def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str,
     model.classes = [replace(record, photos=record.photos + counts.get(record.name, 0)) for record in model.classes]
     model.classes += [ClassRecord(name, today, counts[name]) for name in todo.new]
     if todo.held_out:
-        label_of = {name: label for label, name in enumerate(model.names)}
-        fresh = _photos(todo.held_out, choice, workers)
-        both = model.held_out.followed_by(fresh) if model.held_out is not None else fresh
-        kept = self_contained(both)
-        assert isinstance(kept, Photos)
-        model.held_out = kept
-        labels = torch.tensor([label_of[photo.label] for photo in todo.held_out])
-        model.held_out_targets = torch.cat([model.held_out_targets, labels])
-        model.held_out_digests = [*model.held_out_digests, *(photo.digest for photo in todo.held_out)]
+        _hold_out(model, todo, choice, workers)
     entry: dict[str, Any] = {
         "date": today,
         "new": list(todo.new),
@@ -245,11 +254,22 @@ def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str,
     return entry
 
 
+def _hold_out(model: Model, todo: Plan, choice: Choice, workers: int) -> None:
+    """Keep the photos held out this time beside those from before."""
+    label_of = {name: label for label, name in enumerate(model.names)}
+    fresh = _photos(todo.held_out, choice, workers)
+    both = model.held_out.followed_by(fresh) if model.held_out is not None else fresh
+    kept = self_contained(both)
+    assert isinstance(kept, Photos)
+    model.held_out = kept
+    labels = torch.tensor([label_of[photo.label] for photo in todo.held_out])
+    model.held_out_targets = torch.cat([model.held_out_targets, labels])
+    model.held_out_digests = [*model.held_out_digests, *(photo.digest for photo in todo.held_out)]
+
+
 def _note(entry: dict[str, Any], inference: str, measured: Measured, model: Model, old: int) -> None:
     entry["accuracy"][inference] = measured.accuracy
     entry["per_class"][inference] = dict(zip(model.names, measured.per_class, strict=True))
-    for key, wanted in (("old_accuracy", range(old)), ("new_accuracy", range(old, len(model.classes)))):
-        chosen = torch.isin(model.held_out_targets, torch.tensor(list(wanted)))
-        counts = torch.bincount(model.held_out_targets, minlength=len(model.classes))
-        right = sum(float(counts[label]) * (measured.per_class[label] or 0.0) for label in wanted)
-        entry[key][inference] = right / int(chosen.sum()) if chosen.any() else None
+    targets = model.held_out_targets.numpy()
+    for key, own in (("old_accuracy", targets < old), ("new_accuracy", targets >= old)):
+        entry[key][inference] = accuracy(measured.predicted[own], targets[own]) if own.any() else None

@@ -11,6 +11,7 @@ from podnet.data.decode import centre_box, decode, measure, reason
 from podnet.data.images import to_device
 from podnet.errors import DataError
 from podnet.losses import attention
+from podnet.model.measure import tables
 from podnet.model.model import Model
 from podnet.model.predict import rank
 
@@ -34,8 +35,7 @@ def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> 
     except Exception as error:  # damaged files make Pillow raise almost anything
         raise DataError(f"the photo cannot be read: {reason(error)}.") from error
     scores = model.learner.predict(pixels)
-    tables = {"cnn": scores.cnn, "nme": scores.nme}
-    ranked = {name: rank(model, table, name, top)[0] for name, table in tables.items() if table is not None}
+    ranked = {name: rank(model, table, name, top)[0] for name, table in tables(scores).items()}
     label = int(scores.cnn[0].argmax()) if label is None else label
     left, upper, right, lower = centre_box(width, height, size)
     return Look(

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from podnet.engine.extraction import Scores
-from podnet.runs.evaluation import INFERENCES
+from podnet.metrics import INFERENCES, accuracy, accuracy_per_class
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
 SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
@@ -21,10 +23,17 @@ TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()
 
 @dataclass(frozen=True)
 class Measured:
-    """Accuracy in percent, of all classes and of each; None for a class without photos."""
+    """The labels predicted, and accuracy in percent, of all classes and of each; None for a class without photos."""
 
+    predicted: NDArray[np.int64]
     accuracy: float
     per_class: list[float | None]
+
+
+def tables(scores: Scores) -> dict[str, Tensor]:
+    """The scores (N, classes) of each inference that was made."""
+    found = {inference: getattr(scores, inference) for inference in INFERENCES}
+    return {inference: table for inference, table in found.items() if table is not None}
 
 
 def confidences(scores: Tensor, temperature: float) -> Tensor:
@@ -35,15 +44,10 @@ def confidences(scores: Tensor, temperature: float) -> Tensor:
 def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
     """Of both inferences."""
     measured = {}
-    for inference in INFERENCES:
-        table = getattr(scores, inference)
-        if table is None:
-            continue
-        right = (table.argmax(1).cpu() == targets).double() * 100
-        sums = torch.bincount(targets, right, minlength=classes).tolist()
-        counts = torch.bincount(targets, minlength=classes).tolist()
-        per_class = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
-        measured[inference] = Measured(float(right.mean()), per_class)
+    for inference, table in tables(scores).items():
+        predicted, labels = table.argmax(1).cpu().numpy(), targets.numpy()
+        per_class = accuracy_per_class(predicted, labels, classes)
+        measured[inference] = Measured(predicted, accuracy(predicted, labels), per_class)
     return measured
 
 
@@ -52,18 +56,16 @@ def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
     found = dict(UNMEASURED)
     if len(targets) < FEWEST:
         return found
-    for inference in INFERENCES:
-        table = getattr(scores, inference)
-        if table is not None:
-            losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
-            found[inference] = TEMPERATURES[losses.index(min(losses))]
+    for inference, table in tables(scores).items():
+        losses = [float(F.cross_entropy(table.cpu().double() / t, targets)) for t in TEMPERATURES]
+        found[inference] = TEMPERATURES[losses.index(min(losses))]
     return found
 
 
 def best_inference(entry: Mapping[str, Any]) -> str:
     """The one that did better on the photos held out, by an entry of the history."""
-    accuracy = entry["accuracy"]
-    return max(accuracy, key=lambda inference: float(accuracy[inference])) if accuracy else "cnn"
+    found = entry["accuracy"]
+    return max(found, key=lambda inference: float(found[inference])) if found else "cnn"
 
 
 def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:

@@ -23,7 +23,7 @@ from podnet.data.images import Images, to_tensors
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
 from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
-from podnet.io.files import locked
+from podnet.io.files import inode, locked
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
@@ -114,7 +114,8 @@ def checkpoint_file(path: Path) -> Path:
 def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     """Only one process at a time may change a model.
 
-    Undoable, the file as it was is kept until it is accepted (`podnet.model.undo`) or changed again.
+    Undoable, the file as it was is kept until it is accepted (`podnet.model.undo`) or changed again. What an
+    interrupted call of learn left is of no use for a changed model and removed.
     """
     lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
     with locked(lock, f"another process is changing {printable(path)}; wait for it."):
@@ -122,7 +123,10 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
             before.unlink(missing_ok=True)  # of a process that was killed
             if undoable and path.exists():
                 _link(path, before)
+            old = inode(path)
             yield
+            if inode(path) != old:
+                checkpoint_file(path).unlink(missing_ok=True)
             forget_before(path)
             if before.exists():
                 os.replace(before, kept_before(path))

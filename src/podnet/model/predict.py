@@ -10,7 +10,7 @@ from torch import Tensor
 
 from podnet.data.photos import Photos
 from podnet.errors import DataError
-from podnet.model.measure import UNMEASURED, confidences
+from podnet.model.measure import UNMEASURED, confidences, tables
 from podnet.model.model import Model
 
 TOGETHER = 64  # photos that are answered at a time
@@ -56,9 +56,7 @@ def _answers(
     except DataError:  # none of them could be read
         pass
     else:
-        table = scores.cnn if inference == "cnn" else scores.nme
-        assert table is not None
-        ranked = rank(model, table, inference, top)
+        ranked = rank(model, tables(scores)[inference], inference, top)
         rows = {index: row for row, index in enumerate(scores.indices.tolist())}
     reasons = photos.unreadable_names()
     for i, (name, source) in enumerate(zip(names, sources, strict=True)):

@@ -124,7 +124,7 @@ class ResNet(Backbone):
         self.stages = nn.ModuleList(stages)
         self.dim = dim
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # there torch would import its compiler
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:

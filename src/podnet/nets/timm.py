@@ -7,10 +7,12 @@ ends of its four quarters are taken, their tokens laid out as a map.
 from __future__ import annotations
 
 import math
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,7 @@ from podnet.nets.backbones import Backbone
 
 PREFIX = "timm:"
 MAPS = 4
+HUB_SECONDS = 10  # in which the hub must answer
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
     source = f"the weights of {name} from the hub" if file is None else printable(weights)
     if file is not None and (file.suffix != ".safetensors" or not file.is_file()):
         raise ConfigError(f"weights is '{source}'; give a .safetensors file that exists, 'hub' or 'none'.")
+    file = file or _from_hub_before(name)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         random = TimmBackbone(name, channels)
@@ -105,14 +109,35 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
             loaded = TimmBackbone(name, channels, file or True)
         except Exception as error:  # whatever the network, the hub's client and the reader of the file raise
             reason = " ".join(str(error).split())[:300].rstrip(".")
-            advice = "; give a file of weights, or start with none" if file is None else ""
-            raise PodnetError(f"cannot load {source}: {reason}{advice}.") from error
+            raise PodnetError(f"cannot load {source}: {reason}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)
     # The same draws in both: what is random and equal was not loaded. (What starts as a constant may well stay one.)
     missing = [key for (key, a), b in pairs if a.min() < a.max() and torch.equal(a, b)]
     if missing:
         raise PodnetError(f"{source} has no weights for {len(missing)} layers of {name}, such as {missing[0]}.")
     return loaded
+
+
+def _from_hub_before(name: str) -> Path | None:
+    """The file of weights that the hub gave before; else the hub must answer: its own client retries for a minute."""
+    config = _timm().get_pretrained_cfg(architecture(name))
+    if config is None or not config.hf_hub_id:
+        return None
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    kept = try_to_load_from_cache(config.hf_hub_id, config.hf_hub_filename or "model.safetensors")
+    if isinstance(kept, str) and kept.endswith(".safetensors"):
+        return Path(kept)
+    try:
+        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS).close()
+    except HTTPError:
+        pass  # an answer
+    except OSError as error:
+        raise PodnetError(
+            f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
+            "Offline, give a .safetensors file (--weights FILE), or start from random weights (--weights none)."
+        ) from error
+    return None
 
 
 def _ends(reductions: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from podnet.metrics import INFERENCES
 from podnet.paper.numbers import PAPER, Number, Numbers, by_inference, plain, reported, with_std
 
 
@@ -15,7 +16,7 @@ class Row:
 
     label: str
     options: Mapping[str, Any]
-    inferences: tuple[str, ...] = ("nme", "cnn")
+    inferences: tuple[str, ...] = INFERENCES[::-1]
     in_text: Mapping[str, Any] | None = None  # the options instead, where PODNet is the paper's text's
 
 

@@ -49,6 +49,12 @@ class Planned:
         column = Column("first task")
         return replace(self, column=column, axis="", options=self.experiment.first_task().options())
 
+    def own_options(self) -> dict[str, Any]:
+        """The options that are not as the method has them on this dataset."""
+        context = ("method", "dataset", "classes", "fidelity")
+        defaults = resolve({key: self.options[key] for key in context if key in self.options}).options()
+        return {key: value for key, value in self.experiment.options().items() if value != defaults[key]}
+
     @property
     def protocol(self) -> str:
         return f"{self.column.label} {self.axis}".rstrip()

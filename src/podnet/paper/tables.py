@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
+from podnet.metrics import INFERENCES
 from podnet.paper.catalogue import Benchmark, Column, Row
 from podnet.paper.numbers import Number
 from podnet.paper.plan import Planned
@@ -43,7 +44,7 @@ def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[
     if benchmark.balance:
         return _balance_grids(benchmark, scale, planned)
     if benchmark.inferences_across:
-        columns = tuple((name.upper(), benchmark.columns[0], name) for name in ("nme", "cnn"))
+        columns = tuple((name.upper(), benchmark.columns[0], name) for name in INFERENCES[::-1])
         rows = [(row.label, [_cell(benchmark, planned, row, *column) for column in columns]) for row in benchmark.rows]
         return [_grid(benchmark, scale, planned, benchmark.title, tuple(label for label, _, _ in columns), rows)]
     rows = []
@@ -144,7 +145,7 @@ def _by_order(
 def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
     """Accuracy on the oldest and the newest classes, and what POD on the maps changes on top of POD-flat."""
     column = benchmark.columns[0]
-    kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in ("cnn", "nme")]
+    kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in INFERENCES]
     titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
     values = {
         row.label: [_by_order(planned, row, column, inference, measure) for _, measure, inference in kinds]
@@ -184,9 +185,9 @@ def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list
         return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", shown)]
     kinds: list[tuple[str, Column, tuple[str, ...]]]
     if benchmark.inferences_across:  # many rows: a panel for each inference
-        kinds = [(name.upper(), benchmark.columns[0], (name,)) for name in ("nme", "cnn")]
+        kinds = [(name.upper(), benchmark.columns[0], (name,)) for name in INFERENCES[::-1]]
     else:
-        kinds = [(column.label, column, ("nme", "cnn")) for column in benchmark.columns]
+        kinds = [(column.label, column, INFERENCES[::-1]) for column in benchmark.columns]
     return [
         accuracy_panel(f"{benchmark.title}, {name}{mark}", _curves(benchmark, done, column, shown))
         for name, column, shown in kinds

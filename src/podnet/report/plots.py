@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 
 from podnet.errors import ConfigError
 from podnet.io.files import write_atomically
-from podnet.metrics import confusion_matrix
-from podnet.report.results import INFERENCES, Results, common_tasks, shown_inferences, spread
+from podnet.metrics import INFERENCES, confusion_matrix
+from podnet.report.results import Results, common_tasks, shown_inferences, spread
 from podnet.runs.folder import Run, method_name
 
 # Okabe and Ito's colours, which the colour-blind tell apart; then Tol's, for whatever else is compared.

@@ -7,9 +7,10 @@ from itertools import takewhile
 from statistics import mean, stdev
 from typing import Any
 
+from podnet.metrics import INFERENCES
+
 Results = Sequence[dict[str, Any]]  # a line a task
 
-INFERENCES = ("cnn", "nme")
 MISSING = "—"
 
 

@@ -48,9 +48,9 @@ def summary(results: Results) -> str:
 
 
 def differing_options(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Options that not all runs have, or not with the same value."""
+    """Options of which two runs have different values; what only one method has tells no run from another."""
     options = dict.fromkeys(option for config in configs for option in config)
-    return [option for option in options if len({str(config.get(option, MISSING)) for config in configs}) > 1]
+    return [option for option in options if len({str(config[option]) for config in configs if option in config}) > 1]
 
 
 def settings_table(labels: Sequence[str], configs: Sequence[dict[str, Any]], options: Sequence[str]) -> Table:

@@ -12,9 +12,9 @@ from torch import Tensor
 from podnet import metrics
 from podnet.data.images import require_every_class
 from podnet.engine.learner import Learner
+from podnet.metrics import INFERENCES
 from podnet.scenario.tasks import Task
 
-INFERENCES = ("cnn", "nme")
 TOP = 5  # the best classes that are looked at
 MEASURES = (
     "accuracy",

@@ -16,6 +16,7 @@ from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method
+from podnet.processes import decoding_workers
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Tasks, class_incremental, images_of_each_class
 
@@ -82,7 +83,7 @@ class Experiment:
     def load_dataset(self, team: Team = ALONE) -> Dataset:
         given = {option: value for option in PHOTO_OPTIONS if (value := getattr(self, option)) is not None}
         if "workers" in SOURCES[self.dataset].options:
-            given.setdefault("workers", min(8, team.cores()))
+            given.setdefault("workers", decoding_workers(team.cores()))
         return load(self.dataset, self.data_path, given)
 
     def tasks(self, dataset: Dataset) -> Tasks:

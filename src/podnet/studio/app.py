@@ -6,38 +6,30 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from podnet import __version__
 from podnet.errors import BusyError, PodnetError
-from podnet.studio.answers import AllRuns, Comparison
-from podnet.studio.details import classes, overview
+from podnet.studio import model_routes, run_routes, teach_routes
+from podnet.studio.dependencies import NotFoundError
 from podnet.studio.events import Studio
 from podnet.studio.guard import HEADERS, Guard, TooLargeError
-from podnet.studio.index import WatchedRun
-from podnet.studio.model_routes import model_routes
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = Path(str(resources.files("plotly"))) / "package_data" / "plotly.min.js"
 SWAGGER = Path(str(resources.files("fastapi_swagger"))) / "resources"
 DAY = {"Cache-Control": "max-age=86400"}
-
-
-class NotFoundError(PodnetError):
-    """Something that is not there, or not there any more."""
 
 
 def create_app(studio: Studio, host: str = "127.0.0.1", token: str | None = None) -> ASGIApp:
@@ -61,8 +53,9 @@ def create_app(studio: Studio, host: str = "127.0.0.1", token: str | None = None
     )
     _pages(app)
     _errors(app)
-    _run_routes(app, studio)
-    model_routes(app, studio)
+    app.state.studio = studio  # for the routes: podnet.studio.dependencies
+    for routes in (run_routes, model_routes, teach_routes):
+        app.include_router(routes.router)
     return Guard(app, host, token)
 
 
@@ -120,71 +113,3 @@ def _errors(app: FastAPI) -> None:
     app.add_exception_handler(TooLargeError, too_large)
     app.add_exception_handler(ClientDisconnect, vanished)
     app.add_exception_handler(OSError, gone)
-
-
-def _run_routes(app: FastAPI, studio: Studio) -> None:
-    def run_of(key: str) -> WatchedRun:
-        run = studio.index.run(key)
-        if run is None or not run.config_file.exists():
-            raise NotFoundError("there is no such run, or its folder is gone.")
-        return run
-
-    def lines_from(start: int, lines: list[dict[str, Any]], generation: int) -> Response:
-        with _damage_told():
-            return JSONResponse({"generation": generation, "lines": lines[start:]})
-
-    @app.get("/api/runs", tags=["runs"], responses={200: {"model": AllRuns}})
-    def runs() -> Response:
-        """All runs, and the version of the list; ask /api/events for what changes after it."""
-        return Response(studio.all_runs(), media_type="application/json")
-
-    @app.get("/api/events", tags=["runs"])
-    async def events(request: Request, since: str = "") -> StreamingResponse:
-        """Server-sent events: `runs` that changed or are gone, `teach` and `model`. Last-Event-ID goes on after it."""
-        after = request.headers.get("last-event-id", since)
-        return StreamingResponse(studio.stream(after), media_type="text/event-stream")
-
-    @app.get("/api/runs/{key}", tags=["runs"])
-    def run(key: str) -> dict[str, Any]:
-        """The summary of a run, its configuration, environments, and the command to run it again."""
-        found = run_of(key)
-        summary = studio.index.summary(key)
-        return {"summary": asdict(summary) if summary else None, **overview(found)}
-
-    @app.get("/api/runs/{key}/results", tags=["runs"])
-    def results(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
-        """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
-        found = run_of(key)
-        return lines_from(start, found.results(), found.generation(found.results_file))
-
-    @app.get("/api/runs/{key}/epochs", tags=["runs"])
-    def epochs(key: str, start: Annotated[int, Query(ge=0)] = 0) -> Response:
-        """The lines of epochs.jsonl from one on."""
-        found = run_of(key)
-        return lines_from(start, found.epochs(), found.generation(found.epochs_file))
-
-    @app.get("/api/runs/{key}/classes", tags=["runs"])
-    def of_classes(key: str) -> Response:
-        """Accuracy of each class when it was new and now, and the confusion matrix after the last task."""
-        with _damage_told():
-            return JSONResponse(classes(run_of(key)))
-
-    @app.get("/api/compare", tags=["runs"])
-    def comparison(run: Annotated[list[str], Query(max_length=200)]) -> Comparison:
-        """Several runs over each other: curves, averages, the paper's averages, the options that differ."""
-        from podnet.studio.comparison import compare
-
-        found = {key: run_of(key) for key in run}
-        shown = {key: studio.index.summary(key) for key in found}
-        names = [summary.name if summary else key for key, summary in shown.items()]
-        with _damage_told():
-            return compare(list(found.values()), names)
-
-
-@contextmanager
-def _damage_told() -> Iterator[None]:
-    """Lines that lack what ours have are told as such."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise PodnetError(f"the files of a run are damaged ({error!r}).") from error

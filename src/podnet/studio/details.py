@@ -10,8 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from podnet.errors import PodnetError
-from podnet.metrics import confusion_matrix
-from podnet.report.results import INFERENCES
+from podnet.metrics import INFERENCES, accuracy_per_class, confusion_matrix
 from podnet.runs.folder import Run
 
 
@@ -32,31 +31,31 @@ def classes(run: Run) -> dict[str, Any]:
     names: list[str] = []
     learned: list[int] = []
     then: dict[str, list[float]] = {}
-    now: dict[str, np.ndarray] = {}
+    now: dict[str, list[float]] = {}
+    predicted: dict[str, np.ndarray] = {}
     for line in run.results():
         names += line["new_classes"]
         learned += [int(line["task"])] * len(line["new_classes"])
-        now = _confusions(run, int(line["task"]), int(line["seen"]))
-        for inference, counts in now.items():
-            then.setdefault(inference, []).extend(_recalls(counts)[len(then.get(inference, [])) :])
+        predicted = _predictions(run, int(line["task"]))
+        for inference in [i for i in INFERENCES if i in predicted]:
+            shares = accuracy_per_class(predicted[inference], predicted["targets"], int(line["seen"]))
+            now[inference] = [round(share or 0.0, 3) for share in shares]
+            then.setdefault(inference, []).extend(now[inference][len(then.get(inference, [])) :])
     measured = {
-        i: {"then": then[i], "now": _recalls(counts), "confusion": counts.tolist()} for i, counts in now.items()
+        i: {
+            "then": then[i],
+            "now": now[i],
+            "confusion": confusion_matrix(predicted[i], predicted["targets"], len(names)).tolist(),
+        }
+        for i in now
     }
     return {"names": names, "learned": learned, "inferences": measured}
 
 
-def _confusions(run: Run, task: int, seen: int) -> dict[str, np.ndarray]:
-    """For each inference the counts, true class by predicted class."""
+def _predictions(run: Run, task: int) -> dict[str, np.ndarray]:
+    """The true classes, and those that each inference predicted."""
     path = run.predictions / f"task-{task:04d}.safetensors"
     try:
-        predicted = load_file(path)
+        return dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise PodnetError(f"the predictions of task {task} cannot be read ({error}).") from error
-    targets = predicted["targets"]
-    return {i: confusion_matrix(predicted[i], targets, seen) for i in INFERENCES if i in predicted}
-
-
-def _recalls(counts: np.ndarray) -> list[float]:
-    """Accuracy of each class in percent."""
-    shares = 100 * counts.diagonal() / np.maximum(counts.sum(1), 1)
-    return [round(float(share), 3) for share in shares]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
 LOOK_SECONDS = 0.5  # between two looks at the files
+UPLOADS = 4  # photos that are read and decoded at a time; the others wait in their sockets
 ALIVE_SECONDS = 15  # between two signs of life to a page to which there is nothing to tell
 
 
@@ -31,6 +32,7 @@ class Studio:
         self.model = model
         self.draft = Draft()
         self.teacher = Teacher(model, self.draft, self._fire) if model else None
+        self.uploads = asyncio.Semaphore(UPLOADS)
         self._boot = f"{time.time_ns():x}"  # versions of another server mean nothing here
         self._news = asyncio.Event()
         self._view: ModelView | None = None

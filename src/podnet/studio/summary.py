@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from podnet.errors import PodnetError, printable
-from podnet.report.results import INFERENCES
+from podnet.metrics import INFERENCES
 from podnet.runs.folder import Run, method_name
 
 State = Literal["running", "done", "stopped", "failed", "unreadable"]

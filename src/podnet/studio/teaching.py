@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podnet.errors import BusyError, DataError
+from podnet.io.files import inode
 from podnet.studio.draft import Draft
 
 STOP_SECONDS = 5  # in which a process that is told to end does so, or is killed
@@ -89,13 +90,13 @@ class Teacher:
 
     async def _teach(self, request: str, photos: list[str]) -> None:
         """Run the process to its end, whatever that is."""
-        before = _inode(self.model)
+        before = inode(self.model)
         try:
             learned, message = await self._follow(request)
         except Exception as error:
             learned, message = False, f"teaching failed: {error}"
         self._process = None
-        learned |= not message and _inode(self.model) != before  # killed after its work, but before it said so
+        learned |= not message and inode(self.model) != before  # killed after its work, but before it said so
         if learned:
             for key in photos:
                 self.draft.remove(key)
@@ -145,11 +146,6 @@ class Teacher:
     def _set(self, teaching: Teaching) -> None:
         self.current = teaching
         self._changed()
-
-
-def _inode(path: Path) -> int | None:
-    """A model is only ever replaced: another file is another inode."""
-    return path.stat().st_ino if path.exists() else None
 
 
 def _news(line: bytes) -> dict[str, Any]:

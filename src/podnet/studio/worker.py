@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from podnet.engine.device import choose_device
-from podnet.engine.training import Epoch, Iteration
+from podnet.engine.training import Epoch, Iteration, steps
 from podnet.errors import PodnetError
 from podnet.model.lessons import Learned, Record, prepare, teach
 from podnet.model.measure import partly_forgotten
-from podnet.processes import cores, end_with, keep_freed_memory
+from podnet.processes import decoding_workers, end_with, keep_freed_memory
 
 NEWS_SECONDS = 0.1  # between two pieces of news at least
 
@@ -43,7 +43,7 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
     path, device = Path(request["model"]), choose_device("auto")
     given = {"epochs": request["epochs"]} if request["epochs"] else {}
     lesson = prepare(path, Path(request["photos"]), given, include_known=True, device=device)
-    workers = min(8, cores()) if len(lesson.todo.training) > 100 else 0
+    workers = decoding_workers(photos=len(lesson.todo.training))
     told = 0.0
     for record in teach(path, lesson, device, workers, undoable=True):
         if isinstance(record, Learned):
@@ -56,13 +56,11 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
 
 
 def _progress(record: Record) -> dict[str, Any]:
-    if isinstance(record, Iteration):
-        done = (record.epoch + record.iteration / record.iterations) / record.epochs
-        return {"phase": record.phase, "epoch": record.epoch, "epochs": record.epochs, "share": done}
-    if isinstance(record, Epoch):
-        done = (record.epoch + 1) / record.epochs
-        return {"phase": record.phase, "epoch": record.epoch + 1, "epochs": record.epochs, "share": done}
-    return {}
+    if not isinstance(record, Iteration | Epoch):
+        return {}
+    done, total = steps(record)
+    epoch = done * record.epochs // total
+    return {"phase": record.phase, "epoch": epoch, "epochs": record.epochs, "share": done / total}
 
 
 def _tell(news: TextIO, **values: Any) -> None:

@@ -46,7 +46,7 @@ function styled(traces, layout, look, background) {
     data: traces.map((trace) => (trace.line?.color === "#000000" ? { ...trace, line: { ...trace.line, color: look.font.color } } : trace)),
     layout: {
       margin: { l: 48, r: 16, t: 12, b: 44 }, showlegend: true, hovermode: "closest",
-      legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0 },
+      legend: { orientation: "h", y: -0.3, yanchor: "top", x: 0 },
       paper_bgcolor: background, plot_bgcolor: background, ...layout, ...axes, font: look.font,
     },
   };

@@ -26,10 +26,18 @@ function traces({ curves, paper }) {
   return drawn;
 }
 
-function curveTable(curves) {
-  const seen = [...new Set(curves.flatMap((curve) => curve.seen))].sort((a, b) => a - b);
+const allSeen = (curves) => [...new Set(curves.flatMap((curve) => curve.seen))].sort((a, b) => a - b);
+
+function curveTable(curves, seen) {
   return { columns: ["classes", ...curves.map((curve) => curve.label)],
     rows: seen.map((x) => [x, ...curves.map((curve) => curve.mean[curve.seen.indexOf(x)] ?? null)]) };
+}
+
+// The numbers of classes at which all curves have a value, where there are some: the others would be mostly gaps.
+function commonTable(curves) {
+  const seen = allSeen(curves);
+  const common = seen.filter((x) => curves.every((curve) => curve.seen.includes(x)));
+  return curveTable(curves, common.length > 1 ? common : seen);
 }
 
 const cell = ({ mean, std }) => (mean === null ? "—" : number(mean) + (std === null ? "" : ` ± ${number(std)}`));
@@ -55,9 +63,10 @@ export function compareView(container, ids) {
     const { curves, columns, rows, notes, options, names, left_out: left } = compared;
     const ranked = curves.map((curve) => curve.label).join("; ");
     const drawn = traces(compared);
-    chart.show(drawn, { ...accuracyAxes(), ...legendBelow(chart, 340, drawn.filter((trace) => trace.showlegend !== false).length) }, curveTable(curves), ranked);
+    chart.show(drawn, { ...accuracyAxes(), ...legendBelow(chart, 340, drawn.filter((trace) => trace.showlegend !== false).length) }, curveTable(curves, allSeen(curves)), ranked, commonTable(curves));
+    const measured = columns.map((_, i) => i).filter((i) => rows.some((row) => row.values[i].mean !== null));
     tables.replaceChildren(
-      titledTable("Averages", { columns: ["method", ...columns], rows: rows.map((row) => [row.label, ...row.values.map(cell)]) }),
+      titledTable("Averages", { columns: ["method", ...measured.map((i) => columns[i])], rows: rows.map((row) => [row.label, ...measured.map((i) => cell(row.values[i]))]) }),
       ...[...notes, ...left.map((name) => `${name} has no finished task and is left out.`)].map((note) => h("p", { class: "soft small-text" }, note)),
       Object.keys(options).length ? titledTable("Settings that differ", { columns: ["option", ...names], rows: Object.entries(options).map(([option, values]) => [option, ...values]) }) : "");
   };

@@ -94,10 +94,11 @@ export function tableOf(title, { columns, rows }, shown = (value) => (typeof val
         i === 0 ? h("th", { scope: "row" }, shown(value)) : h("td", { class: words[i] }, shown(value))))))));
 }
 
-export function titledTable(title, table, shown) {
+// `whole` is what is saved, where the table that is shown is only a part of it.
+export function titledTable(title, table, { shown, whole = table } = {}) {
   return h("section", { class: "card" },
     h("div", { class: "bar" }, h("h3", {}, title),
-      h("button", { type: "button", class: "small", onclick: () => saveCsv(title, table), "aria-label": `${title}: save as CSV` }, "CSV")),
+      h("button", { type: "button", class: "small", onclick: () => saveCsv(title, whole), "aria-label": `${title}: save as CSV` }, "CSV")),
     tableOf(title, table, shown));
 }
 

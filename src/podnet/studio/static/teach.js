@@ -24,7 +24,7 @@ function outcome({ entry, before, forgotten }) {
     .map(([words, key]) => [words, ...["cnn", "nme"].flatMap((i) => [key === "old_accuracy" ? value(before, "accuracy", i) : null, value(entry, key, i)])]);
   const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
   return h("div", {}, Object.keys(entry.accuracy ?? {}).length
-    ? titledTable("What it did", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, (v) => (typeof v === "number" ? number(v, 1) : v ?? "—"))
+    ? titledTable("What it did", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, { shown: (v) => (typeof v === "number" ? number(v, 1) : v ?? "—") })
     : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
     drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
 }

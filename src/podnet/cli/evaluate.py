@@ -1,0 +1,67 @@
+"""`podnet evaluate`: how often a model is right about photos whose classes are known."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from podnet.cli.model_options import workers
+from podnet.cli.printing import percent, plain_table, say, say_all
+from podnet.data.collection import read_collection
+from podnet.data.photos import Photos
+from podnet.engine.device import choose_device
+from podnet.errors import DataError, printable
+from podnet.model.measure import Measured, measure
+from podnet.model.model import load_model
+from podnet.report.plots import confusion, confusion_shares, write_figure
+
+
+def evaluate_command(known: argparse.Namespace) -> int:
+    console = Console()
+    path = Path(known.model).expanduser()
+    model = load_model(path, choose_device(known.device))
+    collection = read_collection(Path(known.photos))
+    label_of = {name: label for label, name in enumerate(model.names)}
+    unknown = [label for label in collection.counts if label not in label_of]
+    usable = collection.of(label_of)
+    if not usable.photos:
+        raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
+    files = tuple(photo.path for photo in usable.photos)
+    targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
+    scores = model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
+    measured = measure(scores, targets, len(model.names))
+    console.print(_table(model.names, targets, measured))
+    picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
+    _draw(picture, path.stem, model.names, targets, measured)
+    if unknown:
+        say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
+    if collection.skipped:
+        say(console, f"skipped: {len(collection.skipped)}")
+        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
+    say(console, f"confusion matrix: {printable(picture)}")
+    return 0
+
+
+def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> Table:
+    """A row a class that there are photos of."""
+    table = plain_table("class", "photos", *(inference.upper() for inference in measured))
+    counts = torch.bincount(targets, minlength=len(names)).tolist()
+    for label, (name, count) in enumerate(zip(names, counts, strict=True)):
+        if count:
+            table.add_row(Text(name), str(count), *(percent(m.per_class[label]) for m in measured.values()))
+    table.add_row("all", str(len(targets)), *(percent(m.accuracy) for m in measured.values()), style="bold")
+    return table
+
+
+def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
+    """The confusion matrices of all inferences."""
+    matrices = {
+        inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
+    }
+    write_figure(confusion(matrices, names, title), picture)

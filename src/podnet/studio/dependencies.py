@@ -1,0 +1,81 @@
+"""What the routes ask for: the server's state, the run or the teacher that a request is about, the photo it brings."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+
+from podnet.errors import PodnetError
+from podnet.studio.events import Studio
+from podnet.studio.index import WatchedRun
+from podnet.studio.teaching import Teacher
+
+if TYPE_CHECKING:
+    from podnet.studio.model_view import ModelView
+
+UPLOAD_SECONDS = 60  # that a photo may take
+PHOTO = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}}
+
+
+class NotFoundError(PodnetError):
+    """Something that is not there, or not there any more."""
+
+
+async def _studio(request: Request) -> Studio:
+    studio: Studio = request.app.state.studio
+    return studio
+
+
+StudioState = Annotated[Studio, Depends(_studio)]
+
+
+def run_of(studio: Studio, key: str) -> WatchedRun:
+    """The run of this key."""
+    run = studio.index.run(key)
+    if run is None or not run.config_file.exists():
+        raise NotFoundError("there is no such run, or its folder is gone.")
+    return run
+
+
+def _run(studio: StudioState, key: str) -> WatchedRun:
+    return run_of(studio, key)
+
+
+async def _teacher(studio: StudioState) -> Teacher:
+    return studio.teacher or _no_model()
+
+
+async def _idle_teacher(studio: StudioState) -> Teacher:
+    teacher = await _teacher(studio)
+    teacher.require_idle()
+    return teacher
+
+
+RunOfKey = Annotated[WatchedRun, Depends(_run)]
+ModelTeacher = Annotated[Teacher, Depends(_teacher)]
+IdleTeacher = Annotated[Teacher, Depends(_idle_teacher)]  # refused while the model is being taught
+
+
+def view_of(studio: Studio) -> ModelView:
+    """What the model shows; torch is loaded for it."""
+    return studio.view() or _no_model()
+
+
+def path_of(studio: Studio) -> Path:
+    """The model file."""
+    return studio.model or _no_model()
+
+
+async def body_of(request: Request) -> bytes:
+    """The photo that was sent, unless it takes too long to arrive."""
+    try:
+        return await asyncio.wait_for(request.body(), UPLOAD_SECONDS)
+    except TimeoutError:
+        raise HTTPException(408, f"the photo did not arrive within {UPLOAD_SECONDS} seconds.") from None
+
+
+def _no_model() -> Any:
+    raise HTTPException(404, "the page was started without --model.")

@@ -1,0 +1,83 @@
+"""The part of the API that is about runs: all of them, one closely, several over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from podnet.errors import PodnetError
+from podnet.studio.answers import AllRuns, Comparison
+from podnet.studio.dependencies import RunOfKey, StudioState, run_of
+from podnet.studio.details import classes, overview
+
+router = APIRouter(prefix="/api", tags=["runs"])
+
+
+@router.get("/runs", responses={200: {"model": AllRuns}})
+def runs(studio: StudioState) -> Response:
+    """All runs, and the version of the list; ask /api/events for what changes after it."""
+    return Response(studio.all_runs(), media_type="application/json")
+
+
+@router.get("/events")
+async def events(request: Request, studio: StudioState, since: str = "") -> StreamingResponse:
+    """Server-sent events: `runs` that changed or are gone, `teach` and `model`. Last-Event-ID goes on after it."""
+    after = request.headers.get("last-event-id", since)
+    return StreamingResponse(studio.stream(after), media_type="text/event-stream")
+
+
+@router.get("/runs/{key}")
+def run(key: str, found: RunOfKey, studio: StudioState) -> dict[str, Any]:
+    """The summary of a run, its configuration, environments, and the command to run it again."""
+    summary = studio.index.summary(key)
+    return {"summary": asdict(summary) if summary else None, **overview(found)}
+
+
+@router.get("/runs/{key}/results")
+def results(found: RunOfKey, start: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
+    return _lines_from(start, found.results(), found.generation(found.results_file))
+
+
+@router.get("/runs/{key}/epochs")
+def epochs(found: RunOfKey, start: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """The lines of epochs.jsonl from one on."""
+    return _lines_from(start, found.epochs(), found.generation(found.epochs_file))
+
+
+@router.get("/runs/{key}/classes")
+def of_classes(found: RunOfKey) -> Response:
+    """Accuracy of each class when it was new and now, and the confusion matrix after the last task."""
+    with _damage_told():
+        return JSONResponse(classes(found))
+
+
+@router.get("/compare")
+def comparison(run: Annotated[list[str], Query(max_length=200)], studio: StudioState) -> Comparison:
+    """Several runs over each other: curves, averages, the paper's averages, the options that differ."""
+    from podnet.studio.comparison import compare
+
+    found = {key: run_of(studio, key) for key in run}
+    shown = {key: studio.index.summary(key) for key in found}
+    names = [summary.name if summary else key for key, summary in shown.items()]
+    with _damage_told():
+        return compare(list(found.values()), names)
+
+
+def _lines_from(start: int, lines: list[dict[str, Any]], generation: int) -> Response:
+    with _damage_told():
+        return JSONResponse({"generation": generation, "lines": lines[start:]})
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """Lines that lack what ours have are told as such."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise PodnetError(f"the files of a run are damaged ({error!r}).") from error

@@ -1,0 +1,126 @@
+"""The part of the API that changes the model: photos that wait to be taught, teaching, undoing, forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from podnet.studio.dependencies import PHOTO, IdleTeacher, ModelTeacher, StudioState, body_of, view_of
+from podnet.studio.events import Studio
+from podnet.studio.model_routes import described
+from podnet.studio.teaching import Teacher, Teaching
+
+if TYPE_CHECKING:
+    from podnet.studio.model_view import ModelView
+
+LONGEST_NAME = 10_000  # that is looked at; what a class may be called is decided elsewhere
+
+router = APIRouter(prefix="/api", tags=["teach"])
+
+
+class Wanted(BaseModel):
+    """How to teach."""
+
+    epochs: int | None = Field(None, ge=1, le=1000, description="of the main phase; chosen by the photos if left out")
+
+
+class Named(BaseModel):
+    """A class."""
+
+    name: str = Field(max_length=200)
+
+
+@router.get("/draft")
+def draft(studio: StudioState) -> list[dict[str, Any]]:
+    """The photos that wait to be taught."""
+    return studio.draft.describe()
+
+
+@router.post("/draft", openapi_extra=PHOTO)
+async def add_photo(
+    request: Request,
+    name: Annotated[str, Query(max_length=LONGEST_NAME)],
+    studio: StudioState,
+    teacher: IdleTeacher,
+) -> dict[str, Any]:
+    """Send one encoded photo of the class `name` as the body."""
+    async with studio.uploads:
+        content = await body_of(request)
+        photo = await asyncio.to_thread(studio.draft.add, name, content, teacher.require_idle)
+    return {"id": photo.id, "name": photo.label}
+
+
+@router.get("/draft/{key}", response_class=Response)
+def draft_photo(key: str, studio: StudioState) -> Response:
+    """A small picture of a photo that waits, as JPEG."""
+    drawn = studio.draft.thumbnail(key)
+    if drawn is None:
+        raise HTTPException(404, "there is no such photo.")
+    return Response(drawn, media_type="image/jpeg")
+
+
+@router.delete("/draft/{key}")
+def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict[str, Any]]:
+    """Take a photo back."""
+    if not studio.draft.remove(key):
+        raise HTTPException(404, "there is no such photo.")
+    return studio.draft.describe()
+
+
+@router.delete("/draft")
+def drop_class(studio: StudioState, teacher: IdleTeacher, name: str | None = None) -> list[dict[str, Any]]:
+    """Take back the photos of a class, or all."""
+    if name is None:
+        studio.draft.clear()
+    else:
+        studio.draft.remove_class(name)
+    return studio.draft.describe()
+
+
+@router.get("/teach")
+def teaching(teacher: ModelTeacher) -> Teaching:
+    """How far the teaching is."""
+    return teacher.current
+
+
+@router.post("/teach", status_code=202)
+async def teach(wanted: Wanted, teacher: ModelTeacher) -> dict[str, Any]:
+    """Teach the photos that wait; refused while it is being taught already."""
+    return asdict(await teacher.start(wanted.epochs))
+
+
+@router.delete("/teach")
+async def stop(teacher: ModelTeacher) -> dict[str, Any]:
+    """Stop teaching; the model stays as it was."""
+    await teacher.stop()
+    return asdict(teacher.current)
+
+
+@router.post("/model/undo")
+async def undo_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
+    """Bring back the model as it was before the last change."""
+    return await _changed(studio, teacher, lambda view: view.undo())
+
+
+@router.post("/model/accept")
+async def accept_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
+    """Keep the last change; it cannot be undone any more."""
+    return await _changed(studio, teacher, lambda view: view.accept())
+
+
+@router.post("/model/forget")
+async def forget_class(named: Named, studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
+    """Remove a class; until it is accepted it can be undone, and so its photos are still there."""
+    return await _changed(studio, teacher, lambda view: view.forget(named.name))
+
+
+async def _changed(studio: Studio, teacher: Teacher, change: Callable[[ModelView], None]) -> dict[str, Any]:
+    """Change the file; what the last teaching did is then past."""
+    await asyncio.to_thread(lambda: change(view_of(studio)))
+    teacher.forget_outcome()
+    return await asyncio.to_thread(described, studio)
