@@ -187,7 +187,10 @@ def test_a_run_of_many_classes_fits_and_its_heat_maps_are_labelled(tmp_path, ope
             page.get_by_label("Results, NME: save as CSV").click()
         assert {"CNN all", "NME all"} < set(waiting.value.path().read_text().splitlines()[0].split(","))
         page.set_viewport_size({"width": 390, "height": 900})
-        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+        deadline = time.monotonic() + 30  # the charts follow the window a little later
+        while not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+            assert time.monotonic() < deadline
+            page.wait_for_timeout(50)
 
 
 def test_a_comparison_shows_what_there_is(tmp_path, open_page):

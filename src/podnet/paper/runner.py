@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -32,50 +32,72 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
 
     Each run is locked while it is written: one that another process has is passed over, and looked at again later.
     """
-    waiting = _to_do(planned, resume)
-    if not waiting:
+    queue = _Queue(_to_do(planned, resume), resume)
+    if not queue.waiting:
         return
-    active: dict[Future[str | PodnetError], Planned] = {}
-    failed: dict[Path, str] = {}  # why, of each folder
-    old = [] if resume else [each for run in waiting for each in (run, run.first_task) if each.record.exists()]
-    outdated = {run.record.folder for run in old} | {run.record.folder for run in waiting if _lost_its_training(run)}
-    for run in old:
-        _is_taken(run, outdated)  # stopped half-way, there are no old results left beside new ones
-    told: set[Path] = set()  # of those that another process has
+    queue.clear_outdated()
     with engine:
-        while waiting or active:
+        while queue.waiting or queue.active:
             ready: list[Planned] = []
-            for run in list(waiting):
-                if len(active) + len(ready) == engine.slots:
-                    break
-                if resume and not _is_ready(run, failed):
-                    continue
-                waiting.remove(run)
-                why = None if run.record.exists() else failed.get(run.first_task.record.folder)
-                if why:
-                    yield Outcome(run, "failed", why)
-                elif _is_taken(run, outdated):
-                    waiting.append(run)
-                    if run.record.folder not in told:
-                        told.add(run.record.folder)
-                        yield Outcome(run, "elsewhere")
-                elif not (resume and run.finished()):
-                    ready.append(run)
+            yield from queue.choose(ready, engine.slots)
             if ready:
                 futures = engine.submit([assign(run, share=resume) for run in ready])
-                active |= zip(futures, ready, strict=True)
+                queue.active |= zip(futures, ready, strict=True)
                 yield from (Outcome(run, engine.taken) for run in ready)
-            if not active:
+            if not queue.active:
                 time.sleep(LOOK_AGAIN)
-            for future in wait(active, LOOK_AGAIN, FIRST_COMPLETED).done:
-                outcome = _outcome(run := active.pop(future), future.result())
-                if outcome.status == "elsewhere":
-                    waiting.append(run)
-                    told.add(run.record.folder)
-                elif outcome.status == "failed":
-                    failed[run.record.folder] = outcome.message
-                yield outcome
+            yield from queue.finished()
             yield None
+
+
+@dataclass
+class _Queue:
+    """The runs that are not done, and what is known of them."""
+
+    waiting: list[Planned]
+    resume: bool
+    active: dict[Future[str | PodnetError], Planned] = field(default_factory=dict)
+    failed: dict[Path, str] = field(default_factory=dict)  # why, of each folder
+    outdated: set[Path] = field(default_factory=set)  # folders to clear before a run
+    told: set[Path] = field(default_factory=set)  # folders that another process has
+
+    def clear_outdated(self) -> None:
+        """Stopped half-way, there are no old results left beside new ones."""
+        again = () if self.resume else self.waiting
+        old = [each for run in again for each in (run, run.first_task) if each.record.exists()]
+        self.outdated = {run.record.folder for run in [*old, *filter(_lost_its_training, self.waiting)]}
+        for run in old:
+            _is_taken(run, self.outdated)
+
+    def choose(self, ready: list[Planned], slots: int) -> Iterator[Outcome]:
+        """Move runs that can start into `ready`, until all slots are taken; tell of those that cannot."""
+        for run in list(self.waiting):
+            if len(self.active) + len(ready) == slots:
+                break
+            if self.resume and not _is_ready(run, self.failed):
+                continue
+            self.waiting.remove(run)
+            why = None if run.record.exists() else self.failed.get(run.first_task.record.folder)
+            if why:
+                yield Outcome(run, "failed", why)
+            elif _is_taken(run, self.outdated):
+                self.waiting.append(run)
+                if run.record.folder not in self.told:
+                    self.told.add(run.record.folder)
+                    yield Outcome(run, "elsewhere")
+            elif not (self.resume and run.finished()):
+                ready.append(run)
+
+    def finished(self) -> Iterator[Outcome]:
+        """What became of the runs that ended by now."""
+        for future in wait(self.active, LOOK_AGAIN, FIRST_COMPLETED).done:
+            outcome = _outcome(run := self.active.pop(future), future.result())
+            if outcome.status == "elsewhere":
+                self.waiting.append(run)
+                self.told.add(run.record.folder)
+            elif outcome.status == "failed":
+                self.failed[run.record.folder] = outcome.message
+            yield outcome
 
 
 def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
