@@ -6,6 +6,7 @@ import json
 import lzma
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from podnet.data.decode import decode
 from podnet.errors import DamagedFileError, DataError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.networks import new_network
-from podnet.model import teach as teaching
+from podnet.model import lessons as teaching
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.model import FORMAT, load_model
 from podnet.model.predict import predict
@@ -141,6 +142,25 @@ def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path
 
 
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
+    """Whichever comes first; what a call says it has learned is in the file, what it refused is not."""
+    calls = {}
+    for name in ("ash", "smoke"):
+        photos_of(tmp_path / name, "grey", first=70)
+        (tmp_path / name / "grey").rename(tmp_path / name / name)
+        command = [sys.executable, "-m", "podnet", "learn", str(own), str(tmp_path / name)]
+        command += ["--epochs", "1", "--finetune-epochs", "1", "--workers", "0"]
+        calls[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    learned = []
+    for name, call in calls.items():
+        error = call.communicate()[1]
+        learned += [name] if call.returncode == 0 else []
+        if call.returncode:
+            assert re.search(r"another process is changing|was changed by another process", error), error
+    assert learned
+    assert set(load_model(own).names) == {"blue", "green", "red", "grey", *learned}
+
+
+def test_a_model_that_changed_since_it_was_read_is_not_overwritten(own, tmp_path):
     photos_of(tmp_path / "more", "grey", first=70)
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
     lesson = teaching.prepare(own, tmp_path / "more", {"epochs": 1}, False, "cpu")
