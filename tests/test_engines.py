@@ -34,7 +34,7 @@ from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 
 TWO_CHAINS = ["reproduce", "proxies", "--columns", "1,2", "--scale", "smoke"]  # each a first task, then two steps
-PATIENCE = 240  # seconds, on a busy machine
+PATIENCE = 600  # seconds, on a busy machine
 
 
 @pytest.fixture
