@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test cov lint format bench docs wheel clean
 
 $(READY): pyproject.toml constraints.txt src/podnet/nets/winograd.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +18,10 @@ demo: $(READY)  ## PODNet beside fine-tuning and replay on the embedded digits: 
 
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal  # on two cores: many tests wait for processes of their own
+
+cov: $(READY)  ## the tests with branch coverage, printed; slower than make test
+	$(BIN)/coverage erase
+	$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report=term
 
 bench: $(READY)  ## how fast it is here, in ratios: podnet bench --quick takes a few minutes
 	$(BIN)/podnet bench
@@ -34,5 +38,15 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+wheel: export PYTHONPATH :=
+wheel: $(READY)  ## sdist and wheel into dist/; the wheel is tried in an environment of its own, in an empty folder
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python scripts/check_dist.py dist
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	root=$$PWD; folder=$$(mktemp -d) && cd $$folder && $$root/.venv-wheel/bin/python $$root/scripts/smoke.py; \
+		failed=$$?; rm -rf $$folder; exit $$failed
+
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/podnet/nets/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wheel build dist .coverage .coverage.* src/*.egg-info src/podnet/nets/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

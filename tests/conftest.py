@@ -1,4 +1,3 @@
-import ctypes
 import os
 import shutil
 import subprocess
@@ -36,7 +35,7 @@ def double_winograd(tmp_path_factory):
     kind = {"AVX2": "-mavx2", "AVX512": "-mavx512f"}[torch.backends.cpu.get_cpu_capability()]
     flags = ["-DREAL=double", "-O2", kind, "-mfma", "-fopenmp", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, str(source), "-o", str(out)], check=True)
-    return ctypes.CDLL(str(out))
+    return kernels.load(str(out))
 
 
 @pytest.fixture

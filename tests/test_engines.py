@@ -34,7 +34,7 @@ from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 
 TWO_CHAINS = ["reproduce", "proxies", "--columns", "1,2", "--scale", "smoke"]  # each a first task, then two steps
-PATIENCE = 240  # seconds, on a busy machine
+PATIENCE = 600  # seconds, on a busy machine
 
 
 @pytest.fixture
@@ -80,6 +80,13 @@ def at_work(folder, others=()):
                 return run, pid
         time.sleep(0.02)
     raise TimeoutError("no run came as far as a checkpoint")
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
 
 
 def in_background(function, *arguments):
@@ -240,7 +247,7 @@ def fake_slurm(tmp_path, monkeypatch):
     folder.mkdir()
     programs = {
         "sbatch": 'cat "$1" > sbatch.txt; echo Submitted batch job 7',
-        "squeue": "cat squeue.txt",
+        "squeue": "cat squeue.txt; echo asked >> asked.txt",
         "scancel": 'echo "$@" >> scancel.txt',
         "srun": "exit 1",
     }
@@ -298,10 +305,11 @@ def test_a_job_that_slurm_killed_is_noticed_without_its_accounting(fake_slurm, l
     engine = SlurmEngine(fake_slurm / "slurm", 50, 0, {})
     with engine:
         kept, killed = engine.submit(assignments(fake_slurm, 2))
-        time.sleep(0.3)
+        asked = fake_slurm / "asked.txt"
+        wait_until(lambda: asked.exists() and len(asked.read_text().splitlines()) > 2)
         assert not killed.done()
         (fake_slurm / "squeue.txt").write_text(f"7_0 RUNNING\n{line}\n")
-        told = killed.result(20)
+        told = killed.result(PATIENCE)
         assert isinstance(told, PodnetError)
         assert (line.partition(" ")[2] or "GONE") in str(told)
         assert f"{fake_slurm}/slurm/7_1_0_log.err" in str(told)

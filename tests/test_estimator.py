@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from podnet import PODNetClassifier
@@ -193,53 +194,78 @@ def test_saved_and_loaded(grown, digits, tmp_path):
         PODNetClassifier.load(path)
 
 
-class OnTables(PODNetClassifier):
-    """The classifier on the tables of numbers that scikit-learn's checks give: a row becomes a small picture."""
+# --- scikit-learn's own checks, on the estimator itself ---
 
-    def __init__(self, epochs=3, finetune_epochs=1, batch_size=32, proxies=2, random_state=None):
-        super().__init__(
-            epochs=epochs,
-            finetune_epochs=finetune_epochs,
-            batch_size=batch_size,
-            proxies=proxies,
-            mirror=False,
-            device="cpu",
-            random_state=random_state,
-        )
+# The checks are made for tables of numbers, and scikit-learn leaves out all but one for an estimator of images. Here
+# all run: where a check would adapt its table to the estimator, the table becomes images. These must fail:
+EXPECTED_FAILURES = {
+    "check_classifiers_train": "gives pixels as nested lists of int64; images are uint8",
+    "check_complex_data": "wants scikit-learn's own words; complex arrays are refused in ours",
+    "check_dtype_object": "gives an array of objects; images are uint8",
+    "check_estimator_sparse_array": "there are no sparse images",
+    "check_estimator_sparse_matrix": "there are no sparse images",
+    "check_estimator_sparse_tag": "there are no sparse images",
+    "check_estimators_dtypes": "gives floats; images are uint8",
+    "check_estimators_empty_data_messages": "wants scikit-learn's own words about tables without columns",
+    "check_estimators_nan_inf": "makes images of NaN; uint8 has none",
+    "check_fit2d_predict1d": "wants scikit-learn's own words; a single image is refused in ours",
+    "check_methods_subset_invariance": "makes a row of an image; the next test does the same with images",
+    "check_n_features_in": "images have a height and a width, not a number of features",
+}
+SMALL = QUICK | {"epochs": 3, "batch_size": 32}
 
-    def _pictures(self, table, reset):
-        from sklearn.utils.validation import validate_data
 
-        table = validate_data(self, table, reset=reset, dtype=np.float64)
-        squashed = 255 / (1 + np.exp(-table.clip(-30, 30)))
-        return np.repeat(np.repeat(squashed[:, None], 4, 1), 4 // min(4, table.shape[1]), 2).astype(np.uint8)
-
-    def fit(self, X, y):
-        self.__dict__.pop("learner_", None)
-        return self.partial_fit(X, y)
-
-    def partial_fit(self, X, y, classes=None):
-        return super().partial_fit(self._pictures(X, reset=not hasattr(self, "learner_")), y)
-
-    def predict_proba(self, X):
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(self, "learner_")
-        return super().predict_proba(self._pictures(X, reset=False))
+class Tables(PODNetClassifier):
+    """Tells scikit-learn that it takes tables, so that it gives all its checks; they are not run on this class."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = True
-        tags.input_tags.three_d_array = False
         return tags
 
 
-CHECKS = list(estimator_checks_generator(OnTables(random_state=0)))
+def table_to_images(table):
+    """Each row as an image of four equal lines."""
+    if not isinstance(table, np.ndarray) or table.ndim != 2:
+        return table
+    squashed = 255 / (1 + np.exp(-table.astype(float).clip(-30, 30)))
+    return np.repeat(np.repeat(squashed[:, None], 4, 1), 4 // min(4, table.shape[1]), 2).astype(np.uint8)
 
 
-@pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=[getattr(c, "func", c).__name__ for _, c in CHECKS])
-def test_checks_of_scikit_learn(estimator, check):
-    """All of them; none is expected to fail."""
+def images_for(estimator, X, X_test=None, kernel=None):  # noqa: N803, scikit-learn's name
+    """In the place of what scikit-learn does to fit its tables to an estimator."""
+    return table_to_images(X) if X_test is None else (table_to_images(X), table_to_images(X_test))
+
+
+def labels_for(estimator, y):
+    """Some checks take a column of X for labels, which is an image's by then."""
+    return y if y.ndim == 1 else y[:, 0] % 3
+
+
+CHECKS = [check for _, check in estimator_checks_generator(Tables(**SMALL))]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=[getattr(check, "func", check).__name__ for check in CHECKS])
+def test_checks_of_scikit_learn(check, monkeypatch):
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", images_for)
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_y", labels_for)
+    estimator = PODNetClassifier(**SMALL)
+    name = getattr(check, "func", check).__name__
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check(estimator)
+        if name not in EXPECTED_FAILURES:
+            check(estimator)
+            return
+        with pytest.raises((AssertionError, ValueError)):  # or it need no longer be expected
+            check(estimator)
+
+
+def test_every_expected_failure_is_of_a_check_that_exists():
+    assert EXPECTED_FAILURES.keys() <= {getattr(check, "func", check).__name__ for check in CHECKS}
+    assert len(CHECKS) > 50
+
+
+def test_an_image_is_classified_alone_as_among_others(grown, digits):
+    images = digits[0][:6]
+    alone = np.concatenate([grown.predict_proba(images[i : i + 1]) for i in range(6)])
+    np.testing.assert_allclose(alone, grown.predict_proba(images), atol=1e-5)

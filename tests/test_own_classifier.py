@@ -182,6 +182,25 @@ def test_what_an_interrupted_call_left_goes_when_it_no_longer_fits(own, learned,
 
 
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
+    """Whichever comes first; what a call says it has learned is in the file, what it refused is not."""
+    calls = {}
+    for name in ("ash", "smoke"):
+        photos_of(tmp_path / name, "grey", first=70)
+        (tmp_path / name / "grey").rename(tmp_path / name / name)
+        command = [sys.executable, "-m", "podnet", "learn", str(own), str(tmp_path / name)]
+        command += ["--epochs", "1", "--finetune-epochs", "1", "--workers", "0"]
+        calls[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    learned = []
+    for name, call in calls.items():
+        error = call.communicate()[1]
+        learned += [name] if call.returncode == 0 else []
+        if call.returncode:
+            assert re.search(r"another process is changing|was changed by another process", error), error
+    assert learned
+    assert set(load_model(own).names) == {"blue", "green", "red", "grey", *learned}
+
+
+def test_a_model_that_changed_since_it_was_read_is_not_overwritten(own, tmp_path):
     photos_of(tmp_path / "more", "grey", first=70)
     (tmp_path / "more" / "grey").rename(tmp_path / "more" / "ash")
     lesson = lessons.prepare(own, tmp_path / "more", {"epochs": 1}, False, "cpu")

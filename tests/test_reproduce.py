@@ -277,7 +277,7 @@ def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
     arguments = [*COMMAND, "balance", "--only", "POD-flat", "--scale", "smoke", "--output", str(tmp_path)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     killed, whole = (planned("balance", folder)[1].record for folder in (tmp_path, everything))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while len(killed.results()) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
@@ -563,7 +563,7 @@ def test_worker_processes_end_with_their_command(tmp_path):
     assert workers
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)

@@ -5,7 +5,7 @@ import re
 import shutil
 import socket
 import struct
-import threading
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -227,12 +227,11 @@ def test_an_unknown_run_and_one_that_is_deleted_while_shown(client):
     for view in ("", "/results", "/epochs", "/classes"):
         assert client.get(f"/api/runs/000000000000{view}").status_code == 404
     make_run(client.folder / "runs" / "short", 1, epochs=1, base=4)
-    key = None
-    for _ in range(100):
-        key = runs_of(client).get("short", {}).get("id")
-        if key:
-            break
-        threading.Event().wait(0.1)
+    deadline = time.monotonic() + 120
+    while "short" not in runs_of(client):
+        assert time.monotonic() < deadline, "the page does not see the run"
+        time.sleep(0.1)
+    key = runs_of(client)["short"]["id"]
     assert client.get(f"/api/runs/{key}/classes").status_code == 200
     shutil.rmtree(client.folder / "runs" / "short")
     for view in ("", "/results", "/epochs", "/classes"):

@@ -20,7 +20,7 @@ from podnet.data.augment import Share, batches
 from podnet.data.digits import load_digits
 from podnet.engine.batches import TrainingSet
 from podnet.engine.device import Compute
-from podnet.engine.launch import _what_ended, note_failure
+from podnet.engine.launch import _what_ended, launch, note_failure
 from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, SynchronisedBatchNorm2d, Team, joined
 from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer
@@ -31,6 +31,7 @@ from podnet.nets.network import frozen_copy
 from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
 
+PATIENCE = 300  # seconds, on a busy machine
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "30", "--memory-per-class", "5", "--batch-size", "32"]
 
 
@@ -285,11 +286,11 @@ def test_a_killed_process_ends_the_run_by_name_and_another_number_goes_on(tmp_pa
     record = Run(folder)
     with start("--devices", "2", *options) as running:
         while len(record.epochs()) < 2:
-            assert running.poll() is None, running.communicate()
+            assert running.poll() is None, running.communicate(timeout=PATIENCE)
             time.sleep(0.05)
         victim = process_of_rank(1, folder)
         os.kill(victim, signal.SIGKILL)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2
     assert f"error: process 1 (pid {victim} on " in err
     assert "was killed by SIGKILL" in err
@@ -318,12 +319,57 @@ def test_machines_that_meet_each_with_a_launcher_of_its_own(tmp_path):
     assert main(["run", *common, str(tmp_path / "alone")]) == 0
     for process in (ours, theirs):
         with process:
-            out, err = process.communicate(timeout=300)
+            out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, out + err
     alone, met = (Run(tmp_path / name).results() for name in ("alone", "met"))
     for key in ("exemplars", "accuracy", "memory"):
         assert [line[key] for line in met] == [line[key] for line in alone]
     assert len(Run(tmp_path / "met").environments()) == 1  # one process writes
+
+
+LATE = """
+import sys, torch
+import torch.distributed as dist
+from podnet.cli import main
+dist.init_process_group("gloo")
+dist.barrier()
+for _ in range(1000):
+    dist.all_reduce(torch.zeros(100_000), async_op=True)
+sys.argv = ["podnet", "methods"]
+sys.exit(main())
+"""
+
+
+def test_exchanges_that_end_late_do_not_abort_a_finished_command():
+    """torch's threads still free tensors while Python ends, which they must not find taken apart."""
+    members = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", LATE],
+            env=os.environ | members | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+        assert "podnet" in out  # nothing that was printed is lost
+
+
+def test_other_machines_that_cannot_be_reached_are_told_in_a_sentence(tmp_path, monkeypatch):
+    from torch.distributed.elastic.rendezvous import RendezvousConnectionError
+    from torch.distributed.launcher import api
+
+    def unreachable(*arguments, **options):
+        raise RendezvousConnectionError("The connection to the C10d store has failed.")
+
+    monkeypatch.setattr(api, "launch_agent", unreachable)
+    monkeypatch.setenv("PODNET_LAUNCHED", "")  # launching sets it; this puts it back
+    with pytest.raises(PodnetError, match=r"lost contact with the other processes at far:1 .* --resume"):
+        launch(["run"], tmp_path, 1, 2, "far:1")
 
 
 def test_what_ended_the_processes_is_told_once(tmp_path, monkeypatch):

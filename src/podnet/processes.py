@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import platform
+import sys
 import threading
 import time
+from typing import NoReturn
 
 MOST_WORKERS = 8  # processes that decode photos
 FEW_PHOTOS = 100  # are decoded sooner than such processes are started
@@ -33,6 +36,23 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def is_member() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def end_now(code: int) -> NoReturn:
+    """End this process after its exit functions, but without taking the interpreter apart.
+
+    A thread of torch's gloo frees the tensors of the last exchange a moment after it. If Python is being taken apart by
+    then, that aborts the process, and a run that is complete seems to have failed.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def keep_freed_memory() -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from podnet.cli.parser import build_parser
 from podnet.engine.launch import is_launched, note_failure
 from podnet.errors import ConfigError, PodnetError, nearest
+from podnet.processes import end_now, is_member
 
 MODULES = {  # of commands that share one; each other command has a module of its name
     **dict.fromkeys(("info", "forget", "export"), "learn"),
@@ -20,11 +21,17 @@ MODULES = {  # of commands that share one; each other command has a module of it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the `podnet` command; returns the exit code."""
+    """Entry point of the `podnet` command; returns the exit code. Without arguments it takes those of the process."""
+    code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None and is_member():
+        end_now(code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     # How long an OpenMP thread spins before it sleeps: as it comes, training beside another program is half as fast;
     # with no spinning at all, it is a third slower where nothing else runs (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(arguments)
     except PodnetError as error:

@@ -16,9 +16,9 @@ from podnet.cli.display import show
 from podnet.cli.parser import CALL_OPTIONS, Parser
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
-from podnet.engine.team import Team, is_member, joined
+from podnet.engine.team import Team, joined
 from podnet.errors import ConfigError, nearest
-from podnet.processes import keep_freed_memory
+from podnet.processes import is_member, keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary

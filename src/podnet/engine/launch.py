@@ -28,6 +28,7 @@ def launch(
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for name in list(logging.root.manager.loggerDict):
@@ -50,6 +51,12 @@ def launch(
             elastic_launch(config, sys.executable)("-m", "podnet", *arguments)
         except ChildFailedError as error:
             raise PodnetError(_what_ended(error.failures, folder)) from None
+        except RendezvousError as error:
+            where = f"at {address}" if address else "on this machine"
+            raise PodnetError(
+                f"lost contact with the other processes {where} ({error}); what was done until the last checkpoint is "
+                f"kept: look at their messages, then start all again with --resume {folder}."
+            ) from error
         except SignalException as error:
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None

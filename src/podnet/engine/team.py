@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from podnet.errors import ConfigError, PodnetError
 from podnet.nets.exchange import exchange_batchnorm
 from podnet.nets.normalisation import remember
-from podnet.processes import cores, end_with
+from podnet.processes import cores, end_with, is_member
 
 T = TypeVar("T")
 
@@ -137,11 +137,6 @@ class Team:
 
 
 ALONE = Team()
-
-
-def is_member() -> bool:
-    """Whether a launcher started this process as one of several."""
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
 @contextmanager

@@ -1,13 +1,14 @@
-"""3x3 convolutions with fewer multiplications, for CPUs with AVX2 or AVX-512.
+"""3x3 convolutions with fewer multiplications, for CPUs with AVX2 or AVX-512 (docs/convolutions.md).
 
-There convolutions are most of the time of training, and oneDNN has nothing of the kind. The arithmetic is in
-winograd.cpp, which is compiled where the package is installed with a C++ compiler at hand. It rounds less than a plain
-sum of nine products does, because its sums are shorter.
+Convolutions take most of the training time on a CPU, and oneDNN has no fast Winograd convolution for training. The
+arithmetic is in winograd.cpp, which is compiled when the package is installed and a C++ compiler is available. This
+module is the only one that calls it: arguments are checked here, and a failure in C++ comes back as a status.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -15,30 +16,50 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from podnet.errors import ConfigError
 from podnet.nets.exchange import exchange, with_tensors_of
 
-WIDTHS = (16, 32, 64)  # channels that it is compiled for
+VARIABLE = "PODNET_CONVOLUTIONS"  # in the environment: "podnet" (the default) or "torch"
+WIDTHS = (16, 32, 64)  # the numbers of channels it is compiled for
 REAL = torch.float32
-PIXELS = 2048  # with fewer it does not pay to transform the filters
+PIXELS = 2048  # with fewer, transforming the filters costs more than it saves
+NO_MEMORY = 1  # a Status of winograd.cpp; 0 is success
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The functions compiled for this CPU; None where there are none, or none that load."""
-    return compiled_for(torch.backends.cpu.get_cpu_capability())
+    """The functions compiled for this CPU; None if there are none, or PODNET_CONVOLUTIONS=torch turns them off."""
+    choice = os.environ.get(VARIABLE) or "podnet"
+    if choice not in ("podnet", "torch"):
+        raise ConfigError(f"{VARIABLE} is {choice!r}; it must be 'podnet' or 'torch'.")
+    return compiled_for(torch.backends.cpu.get_cpu_capability()) if choice == "podnet" else None
 
 
 def compiled_for(capability: str) -> ctypes.CDLL | None:
     """The functions compiled for CPUs with AVX2, or with AVX512."""
     found = find_spec(f"podnet.nets._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
     try:
-        return ctypes.CDLL(found.origin) if found is not None and found.origin is not None else None
+        return load(found.origin) if found is not None and found.origin is not None else None
     except OSError:  # of another system
         return None
 
 
+def load(path: str) -> ctypes.CDLL:
+    """A compiled winograd.cpp, its functions declared as they are at the end of that file."""
+    pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
+    functions, shape = ctypes.CDLL(path), [size] * 4
+    try:
+        convolve, gradient = functions.podnet_convolve, functions.podnet_weight_gradient
+    except AttributeError as error:
+        raise ImportError(f"{path} was compiled from another version of winograd.cpp; install podnet again.") from error
+    convolve.argtypes = [*shape, pointer, pointer, integer, pointer, pointer, integer, integer, pointer]
+    gradient.argtypes = [*shape, pointer, pointer, integer, pointer]
+    convolve.restype = gradient.restype = integer
+    return functions
+
+
 class Convolution(nn.Conv2d):
-    """The same numbers as torch's, up to rounding; it is torch's for maps that do not suit."""
+    """The numbers of torch's convolution, up to rounding; torch's own is used for maps that do not suit."""
 
     def suits(self, x: Tensor) -> bool:
         images, _, height, width = x.shape
@@ -72,7 +93,7 @@ def _can_be_ours(conv: nn.Conv2d) -> bool:
 
 
 def pixel_by_pixel(maps: Tensor) -> Tensor:
-    """As they lie in memory: the channels of a pixel side by side."""
+    """The same values in another memory layout: the channels of a pixel side by side."""
     return maps.contiguous(memory_format=torch.channels_last)
 
 
@@ -85,32 +106,44 @@ def convolve(
     spare: bool = False,
     backwards: bool = False,
 ) -> Tensor:
-    """Maps (B, C, H, W) convolved, with something added and rectified where asked for; a `spare` one is written over.
+    """Maps (B, C, H, W) convolved; `bias` and `plus` are added and ReLU is applied where asked for.
 
-    With `backwards` it leads from slopes of the outputs to those of the inputs.
+    A `spare` `plus` is overwritten with the result. With `backwards`, x is the gradient of the outputs, and the result
+    that of the inputs.
     """
-    x, weight, plus = pixel_by_pixel(x), pixel_by_pixel(weight), None if plus is None else pixel_by_pixel(plus)
+    _require_maps(x)
+    channels = x.shape[1]
+    _require("weight", weight, (channels, channels, 3, 3))
+    x, weight = pixel_by_pixel(x), pixel_by_pixel(weight)
+    if bias is not None:
+        _require("bias", bias, (channels,))
+        bias = bias.contiguous()
+    if plus is not None:
+        _require("plus", plus, x.shape)
+        plus = pixel_by_pixel(plus)
     out = plus if spare and plus is not None else torch.empty_like(x)
     given = (*map(_address, (x, weight)), backwards, *map(_address, (bias, plus)), relu)
     _call("podnet_convolve", x, *given, torch.get_num_threads(), _address(out))
     return out
 
 
-def slope_of_weight(x: Tensor, slope: Tensor) -> Tensor:
-    """Of the weights, given the maps that they were applied to and the slope of the outputs."""
-    x, slope = pixel_by_pixel(x), pixel_by_pixel(slope)
+def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of the weights, given the maps they were applied to and the gradient of the outputs."""
+    _require_maps(x)
+    _require("gradient", gradient, x.shape)
+    x, gradient = pixel_by_pixel(x), pixel_by_pixel(gradient)
     out = _like_weight(x)
-    _call("podnet_slopes", x, _address(x), _address(slope), torch.get_num_threads(), _address(out))
+    _call("podnet_weight_gradient", x, _address(x), _address(gradient), torch.get_num_threads(), _address(out))
     return out
 
 
 # As operations of torch's they can be parts of what torch.compile makes.
 torch.library.define("podnet::convolve", "(Tensor x, Tensor weight, bool backwards) -> Tensor")
-torch.library.define("podnet::slope_of_weight", "(Tensor x, Tensor slope) -> Tensor")
+torch.library.define("podnet::weight_gradient", "(Tensor x, Tensor gradient) -> Tensor")
 torch.library.impl("podnet::convolve", "cpu", lambda x, weight, backwards: convolve(x, weight, backwards=backwards))
-torch.library.impl("podnet::slope_of_weight", "cpu", slope_of_weight)
+torch.library.impl("podnet::weight_gradient", "cpu", weight_gradient)
 torch.library.register_fake("podnet::convolve", lambda x, *_: torch.empty_like(x, memory_format=torch.channels_last))
-torch.library.register_fake("podnet::slope_of_weight", lambda x, _: _like_weight(x))
+torch.library.register_fake("podnet::weight_gradient", lambda x, _: _like_weight(x))
 
 
 class _Convolve(torch.autograd.Function):
@@ -121,10 +154,10 @@ class _Convolve(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        (x, weight), (slope,) = ctx.saved_tensors, slopes
-        of_x = torch.ops.podnet.convolve(slope, weight, True) if ctx.needs_input_grad[0] else None
-        of_weight = torch.ops.podnet.slope_of_weight(x, slope) if ctx.needs_input_grad[1] else None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (x, weight), (gradient,) = ctx.saved_tensors, gradients
+        of_x = torch.ops.podnet.convolve(gradient, weight, True) if ctx.needs_input_grad[0] else None
+        of_weight = torch.ops.podnet.weight_gradient(x, gradient) if ctx.needs_input_grad[1] else None
         return of_x, of_weight
 
 
@@ -133,12 +166,32 @@ def _like_weight(x: Tensor) -> Tensor:
     return x.new_empty(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
 
 
-def _address(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+def _require_maps(x: Tensor) -> None:
+    """Refuse maps that the compiled functions would read wrongly, or beyond their end."""
+    shape = tuple(x.shape)
+    if len(shape) != 4 or shape[1] not in WIDTHS or any(side < 2 or side % 2 for side in shape[2:]):
+        widths = ", ".join(map(str, WIDTHS))
+        raise ValueError(f"x has shape {shape}; give maps (B, C, H, W) with C one of {widths}, and H and W even.")
+    _require("x", x, shape)
+
+
+def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    given = (tuple(tensor.shape), tensor.dtype, tensor.device.type)
+    if given != (tuple(shape), REAL, "cpu"):
+        what = f"{name} is {given[1]} of shape {given[0]} on {given[2]}"
+        raise ValueError(f"{what}; it must be {REAL} of shape {tuple(shape)} on cpu.")
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _call(name: str, maps: Tensor, *given: Any) -> None:
     functions, (images, channels, height, width) = library(), maps.shape
-    assert functions is not None
-    assert channels in WIDTHS
-    getattr(functions, name)(*map(ctypes.c_long, (images, height, width, channels)), *given)
+    if functions is None:
+        raise RuntimeError("podnet's convolutions are not available here; use torch.nn.functional.conv2d.")
+    status = getattr(functions, name)(images, height, width, channels, *given)
+    if status == NO_MEMORY:
+        raise MemoryError(f"not enough memory to convolve maps of shape {tuple(maps.shape)}; use smaller batches.")
+    if status:
+        raise RuntimeError(f"{name} refused maps of shape {tuple(maps.shape)} (status {status}).")

@@ -3,17 +3,21 @@
 // A tile of 2 x 2 outputs needs 4 x 4 inputs. Tiles and filters are transformed and multiplied point by point: 16
 // products a tile instead of 36. Over all channels each point is a product of matrices, which is where the time goes.
 //
-//   outputs   Y = A'[(G g G') * (B'd B)] A      B'd: d0 - d2, d1 + d2, d2 - d1, d1 - d3
-//   slopes   dg = G'[(A dY A') * (B'd B)] G     G g: g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2
-//                                               A'm: m0 + m1 + m2, m1 - m2 - m3
+//   outputs    Y = A'[(G g G') * (B'd B)] A      B'd: d0 - d2, d1 + d2, d2 - d1, d1 - d3
+//   gradients dg = G'[(A dY A') * (B'd B)] G     G g: g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2
+//                                                A'm: m0 + m1 + m2, m1 - m2 - m3
 //
 // Maps lie in memory as (image, height, width, channel), filters as (output, 3, 3, input), as many outputs as inputs;
 // height and width are even. A block of tiles is transformed, multiplied and transformed back while it is in the cache.
+//
+// Python calls the two functions at the end of the file (kernels.py). No exception may leave them or a parallel region,
+// because that ends the process: memory is allocated without exceptions, and failures are returned as a Status.
 
 #include <omp.h>
 
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <new>
 
 #ifndef REAL
 #define REAL float
@@ -36,6 +40,11 @@ constexpr int ROWS = 3 * REGISTERS / 8;   // of the sums of a product that regis
 constexpr long BLOCK = 1536;              // tiles times channels, about
 constexpr int registers_a_row(int channels) { return channels < 2 * LANES ? 1 : 2; }
 
+enum Status { DONE = 0, NO_MEMORY = 1, UNSUPPORTED = 2 };  // as in kernels.py
+
+typedef std::unique_ptr<real[]> Memory;
+static Memory zeroed(long count) { return Memory(new (std::nothrow) real[count]()); }  // null without memory
+
 INLINE Lanes load(const real* from) { return *(const LanesAnywhere*)from; }
 INLINE void store(real* to, Lanes values) { *(LanesAnywhere*)to = values; }
 
@@ -53,6 +62,15 @@ struct Tiling {
     step = (block * across + ROWS - 1) / ROWS * ROWS * channels + 16;
   }
   long end(long first) const { return std::min(first + block, rows); }
+};
+
+// What a thread works in
+struct Scratch {
+  const Memory inputs, outputs, zeros;
+
+  Scratch(const Tiling& t, long channels)
+      : inputs(zeroed(POINTS * t.step)), outputs(zeroed(POINTS * t.step)), zeros(zeroed(t.width * channels)) {}
+  bool complete() const { return inputs && outputs && zeros; }
 };
 
 // B'd B of a row of tiles
@@ -117,14 +135,15 @@ INLINE void points_to_outputs(const Tiling& t, long row, const real* points, con
 
 // A dY A' of a row of tiles
 template <int C>
-INLINE void slopes_to_points(const Tiling& t, long row, const real* slopes, real* points) {
+INLINE void gradients_to_points(const Tiling& t, long row, const real* gradients, real* points) {
   const long line = t.width * C;
   for (int c = 0; c < C; c += LANES) {
     real* to = points + c;
     for (long at = 2 * row * line + c; at < (2 * row + 1) * line; at += 2 * C, to += C) {
       Lanes y[4][2];
       UNROLL for (int j = 0; j < 2; j++) {
-        const Lanes upper = load(slopes + at + j * C), lower = load(slopes + at + line + j * C);
+        const Lanes upper = load(gradients + at + j * C),
+                    lower = load(gradients + at + line + j * C);
         y[0][j] = upper, y[1][j] = upper + lower, y[2][j] = upper - lower, y[3][j] = -lower;
       }
       UNROLL for (int i = 0; i < 4; i++) {
@@ -145,8 +164,8 @@ INLINE void points_to_filter(const Lanes p[4], Lanes g[3]) {
   g[0] = p[0] + (p[1] + p[2]) / 2, g[1] = (p[1] - p[2]) / 2, g[2] = (p[1] + p[2]) / 2 + p[3];
 }
 
-// G g G' of each filter, as (point, input, output). With `backwards` the filters are those that lead from slopes of
-// outputs to slopes of inputs: turned around, and inputs are outputs.
+// G g G' of each filter, as (point, input, output). With `backwards` the filters are those that lead from gradients of
+// outputs to gradients of inputs: turned around, and inputs are outputs.
 template <int C>
 static void filters_to_points(const real* filters, bool backwards, real* points) {
   for (int o = 0; o < C; o++)
@@ -216,48 +235,59 @@ INLINE void multiply(const real* left, long by_row, long by_depth, const real* r
 }
 
 template <int C>
-static void convolve(const Tiling& t, const real* maps, const real* filters, bool backwards, const real* bias,
-                     const real* plus, bool relu, int threads, real* out) {
-  std::vector<real> factors(POINTS * C * C);
-  filters_to_points<C>(filters, backwards, factors.data());
-#pragma omp parallel num_threads(threads)
+static Status convolve(const Tiling& t, const real* maps, const real* filters, bool backwards, const real* bias,
+                       const real* plus, bool relu, int threads, real* out) {
+  const Memory factors = zeroed(POINTS * C * C);
+  if (!factors) return NO_MEMORY;
+  filters_to_points<C>(filters, backwards, factors.get());
+  bool enough = true;
+#pragma omp parallel num_threads(threads) reduction(&& : enough)
   {
-    std::vector<real> inputs(POINTS * t.step), outputs(POINTS * t.step), zeros(t.width * C);
+    const Scratch own(t, C);
+    real *inputs = own.inputs.get(), *outputs = own.outputs.get();
+    enough = own.complete();
 #pragma omp for schedule(static)
     for (long first = 0; first < t.rows; first += t.block) {
+      if (!enough) continue;
       const long end = t.end(first), row = t.across * C;
       for (long r = first; r < end; r++)
-        inputs_to_points<C>(t, r, maps, zeros.data(), inputs.data() + (r - first) * row);
+        inputs_to_points<C>(t, r, maps, own.zeros.get(), inputs + (r - first) * row);
       for (int p = 0; p < POINTS; p++)
         for (int c = 0; c < C; c += registers_a_row(C) * LANES) {
-          const real *left = &inputs[p * t.step], *right = &factors[p * C * C + c];
-          real* to = &outputs[p * t.step + c];
+          const real *left = inputs + p * t.step, *right = &factors[p * C * C + c];
+          real* to = outputs + p * t.step + c;
           for (long i = 0; i < (end - first) * row; i += ROWS * C)
             multiply<ROWS, C, false>(left + i, C, 1, right, C, to + i);
         }
       for (long r = first; r < end; r++)
-        points_to_outputs<C>(t, r, outputs.data() + (r - first) * row, bias, plus, relu, out);
+        points_to_outputs<C>(t, r, outputs + (r - first) * row, bias, plus, relu, out);
     }
   }
+  return enough ? DONE : NO_MEMORY;
 }
 
 template <int C>
-static void slopes(const Tiling& t, const real* maps, const real* slopes, int threads, real* filters) {
-  std::vector<real> sums(threads * POINTS * C * C);
-#pragma omp parallel num_threads(threads)
+static Status weight_gradient(const Tiling& t, const real* maps, const real* gradients, int threads, real* filters) {
+  const Memory sums = zeroed((long)threads * POINTS * C * C);
+  if (!sums) return NO_MEMORY;
+  bool enough = true;
+#pragma omp parallel num_threads(threads) reduction(&& : enough)
   {
-    std::vector<real> inputs(POINTS * t.step), outputs(POINTS * t.step), zeros(t.width * C);
-    real* sum = &sums[omp_get_thread_num() * POINTS * C * C];
+    const Scratch own(t, C);
+    real *inputs = own.inputs.get(), *outputs = own.outputs.get();
+    enough = own.complete();
+    real* sum = &sums[(long)omp_get_thread_num() * POINTS * C * C];
 #pragma omp for schedule(static)
     for (long first = 0; first < t.rows; first += t.block) {
+      if (!enough) continue;
       const long end = t.end(first), row = t.across * C, tiles = (end - first) * t.across;
       for (long r = first; r < end; r++) {
-        inputs_to_points<C>(t, r, maps, zeros.data(), inputs.data() + (r - first) * row);
-        slopes_to_points<C>(t, r, slopes, outputs.data() + (r - first) * row);
+        inputs_to_points<C>(t, r, maps, own.zeros.get(), inputs + (r - first) * row);
+        gradients_to_points<C>(t, r, gradients, outputs + (r - first) * row);
       }
       for (int p = 0; p < POINTS; p++)
         for (int c = 0; c < C; c += registers_a_row(C) * LANES) {
-          const real *left = &inputs[p * t.step], *right = &outputs[p * t.step + c];
+          const real *left = inputs + p * t.step, *right = outputs + p * t.step + c;
           real* to = sum + p * C * C + c;
           for (int i = 0; i + ROWS <= C; i += ROWS) multiply<ROWS, C, true>(left + i, 1, C, right, tiles, to + i * C);
           constexpr int rest = C % ROWS, last = C - rest;
@@ -265,31 +295,35 @@ static void slopes(const Tiling& t, const real* maps, const real* slopes, int th
         }
     }
   }
-  for (int k = 1; k < threads; k++)
+  if (!enough) return NO_MEMORY;
+  for (long k = 1; k < threads; k++)
     for (int i = 0; i < POINTS * C * C; i++) sums[i] += sums[k * POINTS * C * C + i];
-  points_to_filters<C>(sums.data(), filters);
+  points_to_filters<C>(sums.get(), filters);
+  return DONE;
 }
 
-#define FOR_CHANNELS(call)                         \
-  const Tiling t(images, height, width, channels); \
-  if (channels == 16) {                            \
-    constexpr int C = 16;                          \
-    call;                                          \
-  } else if (channels == 32) {                     \
-    constexpr int C = 32;                          \
-    call;                                          \
-  } else if (channels == 64) {                     \
-    constexpr int C = 64;                          \
-    call;                                          \
+#define FOR_CHANNELS(call)                                                                                       \
+  if (images < 0 || height < 2 || width < 2 || height % 2 || width % 2 || threads < 1) return UNSUPPORTED;       \
+  if (channels != 16 && channels != 32 && channels != 64) return UNSUPPORTED;                                    \
+  const Tiling t(images, height, width, channels);                                                               \
+  if (channels == 16) {                                                                                          \
+    constexpr int C = 16;                                                                                        \
+    return call;                                                                                                 \
+  } else if (channels == 32) {                                                                                   \
+    constexpr int C = 32;                                                                                        \
+    return call;                                                                                                 \
+  } else {                                                                                                       \
+    constexpr int C = 64;                                                                                        \
+    return call;                                                                                                 \
   }
 
-extern "C" void podnet_convolve(long images, long height, long width, long channels, const real* maps,
-                                const real* filters, int backwards, const real* bias, const real* plus, int relu,
-                                int threads, real* out) {
+extern "C" int podnet_convolve(long images, long height, long width, long channels, const real* maps,
+                               const real* filters, int backwards, const real* bias, const real* plus, int relu,
+                               int threads, real* out) {
   FOR_CHANNELS(convolve<C>(t, maps, filters, backwards, bias, plus, relu, threads, out))
 }
 
-extern "C" void podnet_slopes(long images, long height, long width, long channels, const real* maps, const real* slope,
-                              int threads, real* filters) {
-  FOR_CHANNELS(slopes<C>(t, maps, slope, threads, filters))
+extern "C" int podnet_weight_gradient(long images, long height, long width, long channels, const real* maps,
+                                      const real* gradients, int threads, real* filters) {
+  FOR_CHANNELS(weight_gradient<C>(t, maps, gradients, threads, filters))
 }
