@@ -31,9 +31,7 @@ def launch(
     from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said here
+    _silence_elastic()
     os.environ[LAUNCHED] = "1"
     with tempfile.TemporaryDirectory(prefix="podnet-") as logs:
         config = LaunchConfig(
@@ -52,15 +50,21 @@ def launch(
         except ChildFailedError as error:
             raise PodnetError(_what_ended(error.failures, folder)) from None
         except RendezvousError as error:
-            where = f"at {address}" if address else "on this machine"
             raise PodnetError(
-                f"lost contact with the other processes {where} ({error}); what was done until the last checkpoint is "
-                f"kept: look at their messages, then start all again with --resume {folder}."
+                f"lost contact with the other processes ({error}); what was done until the last checkpoint is kept: "
+                f"look at their messages, then start all again with --resume {folder}."
             ) from error
         except SignalException as error:
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise PodnetError(f"stopped by {error.sigval.name}; go on with --resume {folder}.") from None
+
+
+def _silence_elastic() -> None:
+    """Turn torch's own log messages off; this module reports what matters of them."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _what_ended(failures: dict[int, Any], folder: Path) -> str:
