@@ -85,7 +85,8 @@ class PODNet(Method):
         # Not the paper's. Weaker distillation than for ImageNet, and similarities that count from the first update.
         "pretrained": {"lambda_c": 3.0, "lambda_f": 1.0, "eta": 10.0, "finetune_lr": 0.05, "imprint_first": True},
         "digits": {**DIGITS, "finetune_epochs": 10},
-        "digits released": {"finetune_epochs": 40, "finetune_batchnorm": "moving"},  # on few images the bias to the new class takes updates to undo
+        # On few images the bias to the new class takes many updates to undo.
+        "digits released": {"finetune_epochs": 40, "finetune_batchnorm": "moving"},
         "paper": {"intensity": "shift"},
         "imagenet paper": {"intensity": "none"},
         "imagenet released": {"lr": 0.05, "batch_size": 64, "weight_decay": 5e-4},
