@@ -175,7 +175,7 @@ def test_the_command_line_wins_over_the_file(tmp_path, capsys):
 def test_the_form_is_the_released_one_unless_asked_for_the_papers(capsys):
     printed = [podnet(capsys, "run", *given, "--print-config")[1] for given in ([], ["--fidelity", "paper"])]
     options = [yaml.safe_load(text) for text in printed]
-    wanted = [("released", "scale", "moving"), ("paper", "shift", "fixed")]
+    wanted = [("released", "scale", "moving"), ("paper", "shift", "fixed")]  # on the digits
     assert [(o["fidelity"], o["intensity"], o["finetune_batchnorm"]) for o in options] == wanted
 
 
