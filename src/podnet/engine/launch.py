@@ -51,7 +51,7 @@ def launch(
             raise PodnetError(_what_ended(error.failures, folder)) from None
         except RendezvousError as error:
             raise PodnetError(
-                f"lost contact with the other processes ({error}); what was done until the last checkpoint is kept: "
+                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until the last checkpoint is kept: "
                 f"look at their messages, then start all again with --resume {folder}."
             ) from error
         except SignalException as error:
