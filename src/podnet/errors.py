@@ -1,4 +1,4 @@
-"""The mistakes a person can make, each told in one sentence: what was given, what was expected, what to do."""
+"""The errors a user can cause, each reported in one sentence: what was given, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class PodnetError(Exception):
-    """Something the user can mend. The command line prints its sentence and no traceback."""
+    """An error the user can fix. The command line prints its message without a traceback."""
 
 
 class DataError(PodnetError):
@@ -17,7 +17,7 @@ class DataError(PodnetError):
 
 
 class ConfigError(PodnetError):
-    """A configuration that cannot work, refused before any training."""
+    """Invalid settings, refused before training starts."""
 
 
 class BusyError(PodnetError):
@@ -25,11 +25,11 @@ class BusyError(PodnetError):
 
 
 class MissingPackageError(PodnetError):
-    """An optional package that what was asked for needs."""
+    """An optional package is required but missing."""
 
 
 class DamagedFileError(PodnetError):
-    """A file of ours that was cut short or changed after it was written."""
+    """One of our files, truncated or changed after it was written."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -39,6 +39,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def printable(name: str | Path) -> str:
-    """A name that comes from outside, fit to be shown: no control characters, no bytes that are not Unicode."""
+    """An external name, safe to display: no control characters, no bytes that are not Unicode."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""The one switch between the paper's text and the authors' released code; docs/fidelity.md lists what it changes."""
+"""The switch between the paper's text and the authors' released code; docs/fidelity.md lists what it changes."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Which images are of which class, found in one sort: a search for each class would take classes times images."""
+"""Group images by class with one sort; a search per class would take classes times images."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The losses of PODNet, of its rivals and of its ablations: plain functions from tensors to a scalar.
+"""The losses of PODNet, of the compared methods and of the ablations: plain functions from tensors to a scalar.
 
-Every function averages over the batch. `old` is what the frozen teacher gave, `new` what the student gave.
+Every function averages over the batch. `old` comes from the frozen teacher, `new` from the student.
 `fidelity` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
 """
 
@@ -17,7 +17,7 @@ from podnet.fidelity import Fidelity
 
 Pooling = Literal["pixels", "channels", "gap", "width", "height", "spatial"]
 
-# The axes of a (B, H, W, C) map that each pooling sums over; "spatial" is two poolings side by side.
+# The axes of a (B, H, W, C) map that each pooling sums over; "spatial" combines two poolings.
 _POOLED_AXES: dict[str, tuple[tuple[int, ...], ...]] = {
     "pixels": ((),),
     "channels": ((3,),),
@@ -29,10 +29,10 @@ _POOLED_AXES: dict[str, tuple[tuple[int, ...], ...]] = {
 
 
 def _pooled(maps: Tensor, pooling: Pooling) -> list[Tensor]:
-    """The squared activations summed over the axes of each pooling, one flat vector an image."""
+    """The squared activations summed over the axes of each pooling, one flat vector per image."""
     if pooling not in _POOLED_AXES:
         raise ValueError(f"pooling is {pooling!r}; it must be one of {', '.join(_POOLED_AXES)}.")
-    energy = maps.movedim(1, -1).square()  # channels last, as they lie in memory: sums are several times as fast
+    energy = maps.movedim(1, -1).square()  # channels last, as in memory: sums are several times as fast
     return [(energy.sum(axes) if axes else energy).flatten(1) for axes in _POOLED_AXES[pooling]]
 
 
@@ -82,7 +82,7 @@ def nca(
     true class leaves exp(0) in the denominator, and there is no hinge.
     """
     if similarities.shape[1] < 2:
-        return similarities.sum() * 0  # one class alone has nothing to be told apart from
+        return similarities.sum() * 0  # a single class has no other to be separated from
     logits = scale * similarities
     own = targets[:, None]
     if fidelity == "released":
@@ -95,14 +95,14 @@ def nca(
 
 
 def lsc_cross_entropy(similarities: Tensor, targets: Tensor, scale: float | Tensor = 1.0) -> Tensor:
-    """The ablation's LSC-CE: a softmax cross-entropy over the scaled class similarities."""
+    """The ablation's LSC-CE: softmax cross-entropy over the scaled class similarities."""
     return F.cross_entropy(scale * similarities, targets)
 
 
 def perceptual_features(old_maps: Sequence[Tensor], new_maps: Sequence[Tensor]) -> Tensor:
     """Feature reconstruction (Johnson et al., 2016): squared distance of L2-normalised maps (B, C, H, W) by their size.
 
-    The released options of the paper's row POD-pixels run this, not POD: next to no distillation.
+    The released options of the paper's row POD-pixels use this, not POD: almost no distillation.
     """
     total = new_maps[0].new_zeros(())
     for old, new in zip(old_maps, new_maps, strict=True):
@@ -116,9 +116,9 @@ def gradcam(
 ) -> Tensor:
     """Distillation of Grad-CAM attention (Dhar et al., 2019): L1 distance of L2-normalised attention maps.
 
-    `scores` (B,) is the score of one class an image, the same class for both networks; it must depend on its `map`
+    `scores` (B,) is the score of one class per image, the same class for both networks. It must depend on its `map`
     (B, C, H, W), because the attention weighs each channel by the score's mean gradient there. The released form keeps
-    the channels apart and takes those weights as constants; Dhar et al. sum over channels and learn through both.
+    the channels separate and treats those weights as constants; Dhar et al. sum over channels and differentiate both.
     """
     released = fidelity == "released"
     pairs = ((old_map, old_scores), (new_map, new_scores))
@@ -127,9 +127,9 @@ def gradcam(
 
 
 def attention(maps: Tensor, scores: Tensor, summed: bool = True, constant: bool = False) -> Tensor:
-    """Grad-CAM: where on its map (B, C, H, W) the score (B,) of an image comes from, 0 and more.
+    """Grad-CAM: how much each place of its map (B, C, H, W) contributes to the score (B,) of an image, 0 or more.
 
-    (B, H, W), or (B, C, H, W) where channels are not `summed`. With `constant` their weights have no gradient.
+    (B, H, W), or (B, C, H, W) if channels are not `summed`. With `constant` their weights have no gradient.
     """
     (gradient,) = torch.autograd.grad(scores.sum(), maps, create_graph=not constant, retain_graph=True)
     weighted = gradient.mean((2, 3), keepdim=True) * maps
@@ -158,7 +158,7 @@ def margin_ranking(similarities: Tensor, targets: Tensor, old: int, negatives: i
     """UCIR's inter-class separation: images of the `old` first classes against their hardest new classes.
 
     max(0, margin - s_true + s_k), averaged over the exemplars of the batch and their `negatives` highest new classes
-    (all of the new classes where there are fewer).
+    (all new classes if there are fewer).
     """
     exemplars = targets < old
     if not exemplars.any() or old == similarities.shape[1]:
@@ -170,7 +170,7 @@ def margin_ranking(similarities: Tensor, targets: Tensor, old: int, negatives: i
 
 
 def icarl(logits: Tensor, targets: Tensor, old_logits: Tensor | None = None) -> Tensor:
-    """iCaRL's loss: binary cross-entropy of every output, the old ones towards the teacher's sigmoid outputs."""
+    """iCaRL's loss: binary cross-entropy of every output; old ones have the teacher's sigmoid outputs as targets."""
     wanted = torch.zeros_like(logits).scatter(1, targets[:, None], 1.0)
     if old_logits is not None:
         wanted = torch.cat([old_logits.sigmoid(), wanted[:, old_logits.shape[1] :]], dim=1)

@@ -1,4 +1,4 @@
-"""What the field measures, in percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
+"""The field's usual metrics, in percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
 def accuracy_per_task(
     predictions: NDArray[np.integer], targets: NDArray[np.integer], task_of_class: Sequence[int]
 ) -> list[float]:
-    """One row of the accuracy matrix: accuracy on the classes of each task, task_of_class[c] being the task of c."""
+    """One row of the accuracy matrix: accuracy on the classes of each task; task_of_class[c] is the task of c."""
     tasks = np.asarray(task_of_class)[targets]
     shares = _shares(_hits(predictions, targets), tasks, max(task_of_class) + 1)
     if None in shares:

@@ -1,4 +1,4 @@
-"""What a process owes others: to end with the one that started it; and itself: not to give memory away in haste."""
+"""Processes: cores, decoding workers, ending together with the parent, and keeping freed memory."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import time
 from typing import NoReturn
 
 MOST_WORKERS = 8  # processes that decode photos
-FEW_PHOTOS = 100  # are decoded sooner than such processes are started
+FEW_PHOTOS = 100  # decoding these takes less time than starting processes
 
 
 def cores() -> int:
-    """Those that this process may use; a machine may have more, and give them to others."""
+    """The cores that this process may use; the machine may have more."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def decoding_workers(available: int | None = None, photos: int | None = None) -> int:
-    """The default number of processes that decode photos: one a core that is available, none for few photos."""
+    """The default number of processes that decode photos: one per available core, none for few photos."""
     if photos is not None and photos <= FEW_PHOTOS:
         return 0
     return min(MOST_WORKERS, cores() if available is None else available)
 
 
 def end_with(parent: int) -> None:
-    """Let this process stop when its parent is gone, however that ended: nobody else would stop it."""
+    """End this process when its parent is gone, however that ended: nothing else would stop it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -44,10 +44,10 @@ def is_member() -> bool:
 
 
 def end_now(code: int) -> NoReturn:
-    """End this process after its exit functions, but without taking the interpreter apart.
+    """End this process after its exit functions, but without shutting down the interpreter.
 
-    A thread of torch's gloo frees the tensors of the last exchange a moment after it. If Python is being taken apart by
-    then, that aborts the process, and a run that is complete seems to have failed.
+    A thread of torch's gloo frees the tensors of the last exchange a moment later. If Python is shutting down by then,
+    that aborts the process, and a complete run seems to have failed.
     """
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -56,12 +56,12 @@ def end_now(code: int) -> NoReturn:
 
 
 def keep_freed_memory() -> None:
-    """Keep the memory of freed tensors for those to come; the kernel would have to clear every page of it again.
+    """Keep the memory of freed tensors for later ones; otherwise the kernel must clear every page again.
 
-    That is a tenth of the time of training on a CPU. Only the C library of GNU does otherwise, and can be told.
+    That takes a tenth of the training time on a CPU. Only glibc returns memory this way, and it can be configured.
     """
     if platform.libc_ver()[0] == "glibc":
-        most_maps, trim_threshold, top_pad = -4, -1, -2  # of malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
+        most_maps, trim_threshold, top_pad = -4, -1, -2  # from malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
         tell = ctypes.CDLL(None).mallopt
         tell(most_maps, 0)
         tell(trim_threshold, 2**31 - 1)

@@ -1,4 +1,4 @@
-"""Randomness as a function of what it is for, never of what ran before: then a resumed run repeats it exactly."""
+"""Random numbers that depend on their purpose, never on what ran before: a resumed run repeats them exactly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *purpose: object) -> Iterator[None]:
-    """Initialisation draws from torch's global generator: set it for one purpose, then put it back."""
+    """Seed torch's global generator, which initialisation draws from, for one purpose; then restore it."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, *purpose))
         yield

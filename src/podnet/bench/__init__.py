@@ -1,1 +1,1 @@
-"""How fast it is (`podnet bench`): our loops beside plain ones, in one run. May import `runs`, `model` and below."""
+"""Speed measurements (`podnet bench`): our loops and plain ones, in one run. May import `runs`, `model` and below."""

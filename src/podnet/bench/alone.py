@@ -1,4 +1,4 @@
-"""Work in a process of its own, so that its memory can be told."""
+"""Run work in a separate process, to measure its memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Made = TypeVar("Made")
 def alone(
     work: Callable[[Given], Made], given: Given, threads: int | None = None, keeps: bool = False
 ) -> tuple[Made, float]:
-    """What the work makes of what is given to it, and the most memory a process of it had, in MB.
+    """The result of `work(given)`, and the peak memory of its process in MB.
 
-    With `keeps` the process keeps freed memory, as one of `podnet run` does.
+    With `keeps` the process keeps freed memory, as `podnet run` does.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, work, given, threads or torch.get_num_threads(), keeps).result()

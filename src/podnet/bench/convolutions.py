@@ -10,11 +10,11 @@ from podnet.bench.training import BATCH
 from podnet.nets.kernels import library, pixel_by_pixel, replace_convolutions
 from podnet.processes import keep_freed_memory
 
-SIDES = {16: 32, 32: 16, 64: 8}  # of the maps of ResNet-32, by their channels
+SIDES = {16: 32, 32: 16, 64: 8}  # side of ResNet-32's maps, by channels
 
 
 def convolutions(quick: bool) -> dict[str, Figure]:
-    """Forward, and both gradients, of a batch; nothing where there are none of ours."""
+    """Forward pass and both gradients for a batch; empty if our convolutions are not available."""
     keep_freed_memory()
     figures = {}
     for channels, side in SIDES.items() if library() else ():

@@ -1,4 +1,4 @@
-"""One run in two processes against one: what the second brings."""
+"""One run in two processes compared with one: the gain of the second."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from podnet.bench.training import BATCH, Epochs
 from podnet.engine.team import joined
 from podnet.processes import keep_freed_memory
 
-UPDATES = 5  # of an epoch: what is done once an epoch or once a phase is done less often yet in a run
-THREADS = {"one": 1, "two threads": 2, "both": 1, "both, unsynchronised": 1}  # of a process, in each turn
+UPDATES = 5  # per epoch; real runs have more, so the costs per epoch and per phase weigh less there
+THREADS = {"one": 1, "two threads": 2, "both": 1, "both, unsynchronised": 1}  # per process, in each turn
 
 
 def devices(quick: bool) -> dict[str, Figure]:
-    """Training iterations with distillation, their 128 images on one process or in two halves."""
+    """Training iterations with distillation, with 128 images in one process or split between two."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         port = asked.getsockname()[1]
@@ -39,7 +39,7 @@ def devices(quick: bool) -> dict[str, Figure]:
 
 
 def _measure(rank: int, port: int, rounds: int) -> dict[str, list[float]]:
-    """In each of two processes: seconds of each turn, the first of which warms up."""
+    """In each of two processes: seconds of each turn; the first one warms up."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     keep_freed_memory()

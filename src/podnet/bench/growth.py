@@ -1,4 +1,4 @@
-"""What becomes of time and memory when one thing is doubled and all else stays."""
+"""How time and memory change when one thing is doubled and the rest stays the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL = {"images": 250, "classes": 20, "image_side": 32, "memory_per_class": 20,
 
 
 def growth(quick: bool) -> dict[str, Figure]:
-    """Some tasks of a class each, as usual and with twice as much of one thing, each in a process of its own."""
+    """Some tasks of one class each, as usual and with one setting doubled, each in a separate process."""
     rounds = 1 if quick else 3
     usual: list[tuple[float, float]] = []
     doubled: dict[str, list[tuple[float, float]]] = {name: [] for name in USUAL}
@@ -31,7 +31,7 @@ def growth(quick: bool) -> dict[str, Figure]:
 
 
 def _learn(settings: dict[str, int]) -> float:
-    """Seconds of learning tasks of one class each, and of predicting after each."""
+    """Seconds to learn tasks of one class each, and to predict after each."""
     learner, task = before_a_step(
         settings["classes"],
         PODNet(epochs=1, finetune_epochs=1),

@@ -1,4 +1,4 @@
-"""Augmentation and decoding, a batch at a time and in processes, against one image after the other in Pillow."""
+"""Augmentation and decoding in batches and processes, compared with one image after the other in Pillow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 224
 
 def augmentation(quick: bool) -> dict[str, Figure]:
     """Batches of 128 CIFAR images: crop, mirror image, intensity, normalisation."""
-    keep_freed_memory()  # as a process of `podnet run` does
+    keep_freed_memory()  # as `podnet run` does
     images = noise(512)
     pictures = [Image.fromarray(image) for image in images.permute(0, 2, 3, 1).numpy()]
     ours, theirs = torch.Generator().manual_seed(0), np.random.default_rng(0)
@@ -37,7 +37,7 @@ def augmentation(quick: bool) -> dict[str, Figure]:
 
 
 def decoding(quick: bool) -> dict[str, Figure]:
-    """Random crops of real photos: of ImageNet's usual size in one process and in more, and of a telephone's."""
+    """Random crops of real photos: of ImageNet's usual size in one and more processes, and of a phone's size."""
     count = cores()
     rounds = 2 if quick else 9
     with tempfile.TemporaryDirectory() as folder:

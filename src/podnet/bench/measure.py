@@ -1,4 +1,4 @@
-"""Time and memory, measured so that a busy machine disturbs both sides alike."""
+"""Measure time and memory so that a busy machine disturbs both sides equally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Figure:
     value: float
     spread: tuple[float, float]
     unit: str
-    what: str  # in words
+    what: str  # description
 
     def as_json(self) -> dict[str, object]:
         return {"value": self.value, "spread": list(self.spread), "unit": self.unit, "what": self.what}
@@ -28,7 +28,7 @@ def figure(values: Sequence[float], unit: str, what: str) -> Figure:
 
 
 def ratio(slower: Sequence[float], faster: Sequence[float], what: str) -> Figure:
-    """How many times as long the first took, round by round."""
+    """The ratio of the first to the second, round by round."""
     return figure([a / b for a, b in zip(slower, faster, strict=True)], "times", what)
 
 
@@ -39,7 +39,7 @@ def seconds(work: Work) -> float:
 
 
 def in_turns(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each piece of work, a round after the other; a first round, which warms up, does not count."""
+    """Seconds of each piece of work, in alternating rounds; the first round is a warm-up and does not count."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():

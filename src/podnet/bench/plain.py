@@ -1,4 +1,4 @@
-"""The same work done plainly, as one would write it first, or in the released code's order: what we compare with."""
+"""Baselines: the same work written in the obvious way, or in the order of the released code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHIFTS = [[min(max(value + shift, 0), 255) for value in range(256)] * 3 for shif
 
 
 class PlainBlock(nn.Module):
-    """Two convolutions beside iCaRL's shortcut."""
+    """Two convolutions with iCaRL's shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainResNet32(Backbone):
-    """The released ResNet-32 a second time."""
+    """A second implementation of the released ResNet-32."""
 
     channels, dim = 3, 64
 
@@ -63,7 +63,7 @@ class PlainResNet32(Backbone):
 
 
 def plain_copy(network: Network) -> Network:
-    """The network with the same weights, built plainly: contiguous, BatchNorm apart, nothing in place."""
+    """The network with the same weights, built plainly: contiguous, separate BatchNorm, nothing in place."""
 
     def layers(module: nn.Module) -> list[nn.Module]:
         return [m for m in module.modules() if isinstance(m, nn.Conv2d | nn.BatchNorm2d)]
@@ -77,7 +77,7 @@ def plain_copy(network: Network) -> Network:
 
 
 class PlainPODNet(PODNet):
-    """POD-spatial as one would write it down, on maps that lie in memory channel by channel."""
+    """POD-spatial written in the obvious way, on contiguous maps."""
 
     def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
         total = torch.zeros(())
@@ -128,7 +128,7 @@ def augment(image: Image.Image, pad: int, draws: np.random.Generator) -> Tensor:
 
 
 def random_crop(path: Path, size: int, draws: np.random.Generator) -> np.ndarray:
-    """A photo decoded in full and a random part of it scaled."""
+    """A photo decoded in full, then a random part of it scaled."""
     with Image.open(path) as file:
         image = file.convert("RGB")
     width, height = image.size

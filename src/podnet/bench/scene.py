@@ -1,4 +1,4 @@
-"""A learner in the middle of the paper's CIFAR-100 protocol, on noise: time does not depend on what images show."""
+"""A learner in the middle of the paper's CIFAR-100 protocol, on noise: time does not depend on image content."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from podnet.methods.base import Phase
 from podnet.scenario.tasks import Task
 
 TRANSFORM = Transform((0.5,) * 3, (0.25,) * 3, intensity="shift")
-IMAGES = 500  # of a class, as in CIFAR-100
+IMAGES = 500  # per class, as in CIFAR-100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Untrained(PODNet):
-    """PODNet without its training: what is left is what comes before and after."""
+    """PODNet without training: only the steps before and after remain."""
 
     def phases(self, old: int, new: int) -> list[Phase]:
         return []

@@ -1,4 +1,4 @@
-"""What follows the training of a task, and a whole step, against the released code's order of doing it."""
+"""The steps after the training of a task, and a whole step, compared with the order of the released code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from podnet.bench.scene import IMAGES, TRANSFORM, Untrained, before_a_step, nois
 from podnet.bench.training import BATCH, BATCHES, Epochs, both_sides
 from podnet.engine.timing import timed
 
-KEPT = 20  # exemplars a class
-TESTED, TIMED = 100, 4  # test images a class, and those of them that are timed, to be scaled up
+KEPT = 20  # exemplars per class
+TESTED, TIMED = 100, 4  # test images per class; only some are timed, and the time is scaled up
 PASSES = 4  # of the released code over all training images of all classes seen, after each task
-EPOCHS, FINETUNE_EPOCHS = 160, 20  # the paper's, on CIFAR-100
-SAMPLE = 256  # images that Pillow augments, to be scaled up
+EPOCHS, FINETUNE_EPOCHS = 160, 20  # the paper's, for CIFAR-100
+SAMPLE = 256  # images that Pillow augments; the time is scaled up
 
 
 def after_task(quick: bool) -> dict[str, Figure]:
     """Herding, class means and evaluation with 10, 50 and 100 classes seen."""
     counts = (10, 50, 100)
-    stages(*before_a_step(9, Untrained(), images=BATCH))  # warms up
+    stages(*before_a_step(9, Untrained(), images=BATCH))  # warm-up
     rounds = [_after_tasks(counts) for _ in range(1 if quick else 5)]
     touched = {seen: IMAGES + 2 * KEPT * seen for seen in counts}  # new images; exemplars and their mirror images
     spent = {seen: [taken[seen]["herd"] + taken[seen]["means"] for taken, _ in rounds] for seen in counts}
@@ -45,7 +45,7 @@ def after_task(quick: bool) -> dict[str, Figure]:
 
 
 def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], float]:
-    """One round: the seconds of each stage for each number of classes, and of a plain pass for each image."""
+    """One round: the seconds of each stage for each number of classes, and of a plain pass per image."""
     taken = {}
     for seen in counts:
         learner, task = before_a_step(seen - 1, Untrained())
@@ -56,9 +56,9 @@ def _after_tasks(counts: tuple[int, ...]) -> tuple[dict[int, dict[str, float]], 
 
 
 def step(quick: bool) -> dict[str, Figure]:
-    """A whole step of one class (imprint, train, fine-tune, herd, evaluate) at the paper's epochs, from its parts.
+    """A whole step of one class (imprint, train, fine-tune, herd, evaluate) with the paper's epochs, from its parts.
 
-    What an image costs in training does not depend on how many classes there are: it is measured once, for both steps.
+    The training time per image does not depend on the number of classes, so it is measured once for both steps.
     """
     with both_sides() as sides:
         works = {part: sides(part, 99) for part in ("ours", "finetune", "plain", "plain pass")}
@@ -70,7 +70,7 @@ def step(quick: bool) -> dict[str, Figure]:
         around = alone(_around_training, seen, keeps=True)[0]
         training, tuning = EPOCHS * (IMAGES + KEPT * (seen - 1)), FINETUNE_EPOCHS * KEPT * seen
         ours = [training * a + tuning * b + around for a, b in zip(image["ours"], image["finetune"], strict=True)]
-        # The released fine-tuning runs the teacher and the whole network backward too; Pillow augments for both.
+        # The released fine-tuning also runs the teacher and the whole backward pass; Pillow augments for both.
         reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
         pairs = zip(image["plain"], image["plain pass"], strict=True)
         theirs = [(training + tuning) * (a + augmentation) + reading * b for a, b in pairs]
@@ -81,12 +81,12 @@ def step(quick: bool) -> dict[str, Figure]:
 def _around_training(seen: int) -> float:
     """Our seconds to imprint, herd, compute class means and evaluate."""
     learner, task = before_a_step(seen - 1, Untrained(), tested=TIMED)
-    learner.predict(noise(BATCH))  # warms up
+    learner.predict(noise(BATCH))  # warm-up
     taken = stages(learner, task)
     return sum(taken.values()) + seconds(lambda: learner.predict(task.test_images)) * TESTED / TIMED
 
 
 def _pillow_augmentation() -> float:
-    """Seconds an image."""
+    """Seconds per image."""
     picture, draws = Image.fromarray(noise(1)[0].permute(1, 2, 0).numpy()), np.random.default_rng(0)
     return seconds(lambda: [plain.augment(picture, TRANSFORM.pad, draws) for _ in range(SAMPLE)]) / SAMPLE

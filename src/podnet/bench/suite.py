@@ -1,4 +1,4 @@
-"""All measurements, each group in a process of its own."""
+"""All measurements, each group in a separate process."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GROUPS: dict[str, Group] = {
     "devices": devices,
     "growth": growth,
 }
-LONG = ("runs_at_once", "devices", "growth")  # left out of a quick look
+LONG = ("runs_at_once", "devices", "growth")  # skipped with --quick
 
 
 def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple[str, dict[str, Figure]]]:
-    """Each group's figures, and the most memory its process took."""
+    """Each group's figures, and the peak memory of its process."""
     for name in groups:
         figures, memory = alone(GROUPS[name], quick, threads)
         peak = figure([memory], "MB", "most memory of the process that measured this")

@@ -1,4 +1,4 @@
-"""The training iteration, and how many runs a machine should do at a time."""
+"""The training iteration, and how many runs a machine should do at the same time."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from podnet.processes import cores, keep_freed_memory
 
 OLD = 50  # classes known at the paper's first step on CIFAR-100
 BATCH = 128
-BATCHES = 1  # of an epoch that is measured: the shorter the turns, the more alike what else the machine does in both
-SIDE = 2048  # of the matrices whose product shows what the machine can do
+BATCHES = 1  # per measured epoch: in short turns, other load on the machine affects both sides equally
+SIDE = 2048  # of the matrices whose product shows the speed of the machine
 
 
 class Epochs:
-    """One short epoch of PODNet's main phase: our loop over our network, or a plain one over a plain network."""
+    """One short epoch of PODNet's main phase: our loop and network, or a plain loop and network."""
 
     def __init__(self, old: int = OLD, batches: int = BATCHES) -> None:
         self.old = old
@@ -75,7 +75,7 @@ class Epochs:
         return lambda: plain.train(student, teacher, train.loss, optimizer, self.batches())
 
     def plain_pass(self) -> Work:
-        """Features of the images, extracted plainly."""
+        """Extract the features of the images plainly."""
         network, images = plain.plain_copy(self.teacher), TRANSFORM.normalise(self.images)
         return lambda: plain.features(network, images.split(BATCH))
 
@@ -86,7 +86,7 @@ class Epochs:
 
 
 def iteration(quick: bool) -> dict[str, Figure]:
-    """Training iterations in turns, ours and plain ones."""
+    """Training iterations, ours and plain ones in turns."""
     names = ["ours", "plain", "ours alone", "plain alone", "product", *(["compiled"] if not quick else [])]
     with both_sides() as sides:
         taken = in_turns({name: sides(name, OLD) for name in names}, 4 if quick else 30)
@@ -113,7 +113,7 @@ def iteration(quick: bool) -> dict[str, Figure]:
 
 
 def runs_at_once(quick: bool) -> dict[str, Figure]:
-    """Training in as many processes as there are cores, a thread each, against one process with a thread a core."""
+    """One process per core with one thread each, compared with one process with one thread per core."""
     count = cores()
     if count == 1:
         return {}
@@ -129,7 +129,7 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
 
 @contextmanager
 def both_sides() -> Iterator[Callable[[str, int], Work]]:
-    """A maker of work, by its name and the number of old classes: ours in a process as `podnet run` sets it up."""
+    """Makes work by name and number of old classes; ours runs in a process set up like `podnet run`."""
     threads = torch.get_num_threads()
     with _pool(1, keeps=True) as ours, _pool(1, keeps=False) as theirs:
 
@@ -153,7 +153,7 @@ def _train(name: str, threads: int, times: int, old: int = OLD) -> None:
 
 @cache
 def _work(name: str, old: int) -> Work:
-    """A piece of work of this process, made once."""
+    """A piece of work of this process, created once."""
     if name == "product":
         matrix = torch.rand(SIDE, SIDE)
         return lambda: torch.mm(matrix, matrix)

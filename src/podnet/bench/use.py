@@ -1,4 +1,4 @@
-"""What a user waits for: the command line to start, and predictions."""
+"""What a user waits for: the start of the command line, and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ learner.predict(noise(1))
 
 
 def prediction(quick: bool) -> dict[str, Figure]:
-    """Both inferences of a learner with 100 classes: one image alone, and batches."""
+    """Both inferences of a learner with 100 classes: a single image, and batches."""
     learner, _ = before_a_step(100, PODNet())
     learner.means = learner.network.classifier.weights[0][:, 0].detach()
     one, many = noise(1), noise(512)
@@ -38,7 +38,7 @@ def prediction(quick: bool) -> dict[str, Figure]:
 
 
 def start(quick: bool) -> dict[str, Figure]:
-    """CPU seconds until something is there, in a new process."""
+    """CPU seconds of a new process: to import podnet, to print the help, to make its first prediction."""
     commands = {
         "import_podnet": (["-c", "import podnet"], "import podnet"),
         "help": (["-m", "podnet", "--help"], "podnet --help"),

@@ -36,12 +36,12 @@ class Source:
     """A kind of dataset: how to load it, and the protocol that suits it."""
 
     summary: str
-    load: Callable[..., Dataset]  # takes the path, where one is needed
-    family: str  # which presets of a method suit it
+    load: Callable[..., Dataset]  # takes the path, if one is needed
+    family: str  # the presets of a method to use
     classes: int | None  # None: as many as the file has
     needs_path: bool = True
     order: str = "random"
-    options: tuple[str, ...] = ()  # of PHOTO_OPTIONS, those that `load` takes
+    options: tuple[str, ...] = ()  # those of PHOTO_OPTIONS that `load` takes
 
 
 PHOTO_OPTIONS = ("subset", "image_size", "unreadable", "workers")
@@ -91,7 +91,7 @@ SOURCES: dict[str, Source] = {
 
 
 def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) -> Dataset:
-    """The dataset of that name, from the path the user gave; `options` are those of PHOTO_OPTIONS that were given."""
+    """The dataset of that name at the user's path; `options` are the given ones of PHOTO_OPTIONS."""
     source = SOURCES[name]
     for option in options or {}:
         if option not in source.options:

@@ -82,7 +82,7 @@ def from_arrays(
 
 
 def _mean_and_std(pixels: Tensor) -> tuple[float, float]:
-    """Of uint8 values as numbers in [0, 1], from how often each occurs: no copy of them as floats is made."""
+    """For uint8 values scaled to [0, 1], from a histogram, without a copy as floats."""
     counts = torch.bincount(pixels.flatten(), minlength=256).double()
     values = torch.arange(256, dtype=torch.float64) / 255
     total = counts.sum()
@@ -99,7 +99,7 @@ def _as_labels(labels: ArrayLike, name: str) -> Tensor:
 
 
 def load_npz(path: Path) -> Dataset:
-    """A dataset from a .npz file with x_train, y_train, x_test, y_test and perhaps class_names; pickles are refused."""
+    """A dataset from a .npz file with x_train, y_train, x_test, y_test and optionally class_names; no pickles."""
     wanted = ("x_train", "y_train", "x_test", "y_test")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:

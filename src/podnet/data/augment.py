@@ -1,4 +1,4 @@
-"""From uint8 images to network input, a whole batch at a time, each image with a draw of its own."""
+"""From uint8 images to network input: whole batches at a time, with separate random draws for each image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_CHANGE = 63  # of 255; the paper's range of random intensity
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows, (B,), of a batch of `count` images some images are."""
+    """The rows, (B,), that some images have in a batch of `count` images."""
 
     rows: Tensor
     count: int
@@ -40,7 +40,7 @@ class _Draws:
 class Transform:
     """Padded random crop, mirror image and change of intensity for training; normalisation always.
 
-    `mean` and `std` are those of each channel, pixels in [0, 1]; `flip` tells that a mirror image shows the same class.
+    `mean` and `std` are per channel, for pixels in [0, 1]. `flip`: a mirror image shows the same class.
 
     Intensity "shift" adds one random value in [-63, 63] to an image (the paper's text), "scale" multiplies it by a
     random factor in 1 ± 63/255 (the released code).
@@ -55,7 +55,7 @@ class Transform:
     def normalise(self, images: Tensor) -> Tensor:
         """(B, C, H, W) pixels 0 to 255 -> normalised float32, in the channels-last layout."""
         pixels = images.to(torch.float32, memory_format=torch.channels_last)
-        # As large as an image: three numbers that repeat, one a channel, would be far slower to subtract.
+        # As large as an image: broadcasting three numbers, one per channel, would be far slower.
         mean, std = (
             (255 * torch.tensor(of_channels, device=images.device))
             .view(1, -1, 1, 1)
@@ -66,9 +66,9 @@ class Transform:
         return (pixels - mean).div_(std)
 
     def augment(self, images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
-        """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator alone.
+        """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator only.
 
-        Images that are a share of a batch come out as they would among the others.
+        A share of a batch gets the same augmentation as within the whole batch.
         """
         draws = _Draws(generator, share or Share(torch.arange(len(images)), len(images)))
         pixels = self._padded(images)
@@ -84,7 +84,7 @@ class Transform:
         return self.normalise(changed)
 
     def _padded(self, images: Tensor) -> Tensor:
-        """(B, H, W) with a black border, a number a pixel: the bytes of its colours, which are then moved as one."""
+        """Pad with black and pack each pixel's channels into one integer, (B, H, W): a crop moves one per pixel."""
         count, channels, height, width = images.shape
         bytes_of_pixel = 1 if channels == 1 else 4
         padded = images.new_zeros(count, height + 2 * self.pad, width + 2 * self.pad, bytes_of_pixel)

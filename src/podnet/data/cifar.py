@@ -1,4 +1,4 @@
-"""CIFAR-100 from its official files: the Python or the binary version, packed or extracted."""
+"""CIFAR-100 from its official files: the Python or the binary version, as archive or extracted."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ Split = tuple[Tensor, Tensor]  # images (N, 3, 32, 32) uint8, fine labels (N,) i
 
 
 def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICIAL, image_size: int = SIDE) -> Dataset:
-    """CIFAR-100 with its 100 fine classes, in 32 pixels, or scaled down to 16 or 8.
+    """CIFAR-100 with its 100 fine classes, at 32 pixels, or scaled down to 16 or 8.
 
-    `path` is the official archive, its extracted folder, or a folder that holds one of them. Each file is compared with
-    its checksum ("sha1:..." or "md5:...", by file name) before it is decoded; `checksums=None` skips that.
+    `path` is the official archive, its extracted folder, or a folder that contains one of them. Each file is compared
+    with its checksum ("sha1:..." or "md5:...", by file name) before decoding; `checksums=None` skips that.
     """
     if image_size not in SIZES:
         raise ConfigError(
@@ -67,7 +67,7 @@ def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICI
 
 
 def _scaled(images: Tensor, size: int) -> Tensor:
-    """Images (N, C, 32, 32) uint8 at a smaller size: each pixel the mean of those it stands for."""
+    """Scale images (N, C, 32, 32) uint8 down: each pixel is the mean of the pixels it replaces."""
     if size == SIDE:
         return images
     chunks = [F.avg_pool2d(chunk.float(), SIDE // size).round().to(torch.uint8) for chunk in images.split(1000)]
@@ -75,7 +75,7 @@ def _scaled(images: Tensor, size: int) -> Tensor:
 
 
 def _find(path: Path) -> tuple[Path, dict[str, bytes]]:
-    """Where the files of one version are, and their content by name."""
+    """The location of one version's files, and their content by name."""
     if path.is_file():
         return path, _read_archive(path)
     if not path.is_dir():
@@ -102,7 +102,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _read_archive(path: Path) -> dict[str, bytes]:
-    """The files of one version in a tar archive, read into memory: nothing is extracted to disk."""
+    """The files of one version in a tar archive, read into memory; nothing is extracted to disk."""
     found: dict[str, bytes] = {}
     with path.open("rb") as file:
         try:
@@ -166,7 +166,7 @@ def _decode_python(files: Mapping[str, bytes], origin: Path) -> tuple[Split, Spl
 
 
 def _split(pixels: object, labels: object, where: str) -> Split:
-    """Check what a file holds, and make tensors of it: pixels (N, 3072) uint8, labels a list of N fine labels."""
+    """Check the content of a file and convert it: pixels (N, 3072) uint8, labels a list of N fine labels."""
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.shape[1:] == (PIXELS,)):
         raise DataError(f"{where} has no images (data) of {PIXELS} bytes each; get the official file.")
     if not (isinstance(labels, list) and all(isinstance(label, int | np.integer) for label in labels)):

@@ -1,4 +1,4 @@
-"""A user's own photos: a folder for each class, or a table of files and their classes. Nothing is taken on trust."""
+"""A user's own photos: one folder per class, or a CSV table. Every file is checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podnet.data.decode import measure, open_photo, reason
 from podnet.errors import DataError, printable
 
 WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
-LONGEST_NAME = 200  # characters of a class
+LONGEST_NAME = 200  # characters of a class name
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Photo:
     path: Path
     label: str
     size: tuple[int, int]  # width and height
-    digest: str  # of the file's content
+    digest: str  # of the file content
 
 
 @dataclass(frozen=True)
 class Collection:
-    """The photos that can be used, class by class in the order of their names, and why which others cannot."""
+    """The usable photos, sorted by class, and the skipped files with their reasons."""
 
     photos: tuple[Photo, ...]
     skipped: tuple[tuple[str, str], ...] = ()  # name, reason
@@ -49,7 +49,7 @@ class Collection:
 
 
 def read_collection(path: Path) -> Collection:
-    """All photos below a folder or in a table, each decoded once to see whether it can be; of equal ones the first."""
+    """Read all photos of a folder or table. Each is decoded once; unreadable files and duplicates are skipped."""
     path = Path(path).expanduser()
     if path.is_dir():
         listed, skipped = _list_folders(path)
@@ -59,7 +59,7 @@ def read_collection(path: Path) -> Collection:
         raise DataError(f"there is no folder or file {printable(path)}; {WANTED}.")
     refuse_lookalikes([label for _, label in listed])
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
-        warnings.simplefilter("ignore")  # Pillow's, of odd but readable files
+        warnings.simplefilter("ignore")  # Pillow's warnings about odd but readable files
         measured = list(pool.map(_measure, [file for file, _ in listed]))
     photos: dict[str, Photo] = {}
     for (file, label), found in zip(listed, measured, strict=True):
@@ -77,7 +77,7 @@ def read_collection(path: Path) -> Collection:
 
 
 def refuse_lookalikes(labels: Sequence[str], known: Sequence[str] = ()) -> None:
-    """Two classes whose names differ only in case are one class to many file systems, and a slip to most people."""
+    """Refuse class names that differ only in case: many file systems treat them as one; usually it is a mistake."""
     seen: dict[str, str] = {}
     for label in (*known, *labels):
         other = seen.setdefault(label.casefold(), label)
@@ -89,9 +89,9 @@ def refuse_lookalikes(labels: Sequence[str], known: Sequence[str] = ()) -> None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and the folders in it, sorted; links are followed, each folder is visited once.
+    """The files in a folder and its subfolders, sorted; links are followed, each folder is visited once.
 
-    A link to a folder that holds this one is not followed: it would lead to other classes.
+    A link to a folder that contains this one is not followed: it would lead to other classes.
     """
     visited = {_identity(parent) for parent in (*folder.absolute().parents, *folder.resolve().parents)}
     waiting = [folder]
@@ -134,7 +134,7 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
 
 
 def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
-    """Rows path,label, with or without that heading; paths start from the table's folder."""
+    """Rows path,label, with or without that header; paths are relative to the table's folder."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
@@ -155,7 +155,7 @@ def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str
 
 
 def class_name(name: str) -> str:
-    """The name as it is kept: one form for letters that Unicode can write in two ways (macOS writes the other)."""
+    """The name in one Unicode form: some letters can be written in two ways, and macOS uses the other one."""
     normal = unicodedata.normalize("NFC", name)
     if not normal.isprintable() or len(normal) > LONGEST_NAME:
         raise DataError(
@@ -166,10 +166,10 @@ def class_name(name: str) -> str:
 
 
 def _measure(file: Path) -> tuple[tuple[int, int], str] | str:
-    """Width and height and the digest of a photo that can be decoded, or why it cannot."""
+    """Width, height and digest of a photo that can be decoded, or the reason why it cannot."""
     try:
         with open_photo(file) as opened:
             content = opened.read()
         return measure(content), hashlib.sha256(content).hexdigest()[:32]
-    except Exception as error:  # damaged files make Pillow raise almost anything
+    except Exception as error:  # Pillow raises almost anything on damaged files
         return reason(error)

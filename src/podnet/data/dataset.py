@@ -23,7 +23,7 @@ class Dataset:
     test_targets: Tensor
     class_names: tuple[str, ...]
     shape: tuple[int, int, int]  # channels, height, width
-    transform: Transform  # its statistics, and how its training images may be changed
+    transform: Transform  # statistics and allowed augmentation
 
     def __post_init__(self) -> None:
         for part, images, targets in (

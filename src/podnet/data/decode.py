@@ -1,4 +1,4 @@
-"""One photo, whatever its kind, to a square of RGB pixels."""
+"""Decode one photo of any supported format to a square of RGB pixels."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from simplejpeg import decode_jpeg
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # of an animation, the first picture
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # the first frame of an animation
 LARGEST_FILE = 200_000_000  # bytes
-MOST_PIXELS = 89_000_000  # of one photo; a small file can claim any number, and would fill the memory
+MOST_PIXELS = 89_000_000  # per photo; a small file can claim any number and fill the memory
 LEAST_AREA = 0.08  # of a random crop, as a share of the photo
 ASPECT = (3 / 4, 4 / 3)  # of a random crop, width to height
 TRIES = 10
-KEPT = 2  # the shorter side of a small copy, for each pixel of the size it is seen at: random crops need some more
-LOSSLESS = 64  # pixels: the shorter side up to which a small copy is made without loss
-TURNS = {  # what makes a photo upright, by the orientation noted in it
+KEPT = 2  # shorter side of a small copy per pixel of the network's input; random crops need more than 1
+LOSSLESS = 64  # pixels: small copies with a shorter side up to this are lossless
+TURNS = {  # how to rotate a photo upright, by its EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -37,11 +37,11 @@ SIDEWAYS = (5, 6, 7, 8)
 
 
 def open_photo(source: Path | bytes) -> BinaryIO:
-    """The content of a photo, to be read: that of a file of an acceptable size and of nothing else."""
+    """Open a photo for reading; refuse anything but a regular file of acceptable size."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
     status = source.stat()
-    if not stat.S_ISREG(status.st_mode):  # a pipe would have us wait for ever
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe could block for ever
         raise ValueError("not a file")
     if status.st_size > LARGEST_FILE:
         raise ValueError(f"larger than {LARGEST_FILE // 10**6} MB")
@@ -49,7 +49,7 @@ def open_photo(source: Path | bytes) -> BinaryIO:
 
 
 def decode(source: Path | bytes, size: int, seed: int | None = None, least_area: float = LEAST_AREA) -> np.ndarray:
-    """RGB pixels (size, size, 3) of one upright photo: the random crop of that seed, or without one the centre."""
+    """RGB pixels (size, size, 3) of one upright photo: a random crop by `seed`, or the centre without one."""
     with open_photo(source) as file, Image.open(file, formats=FORMATS) as image:
         width, height = _checked_size(image)
         orientation = _orientation(image)
@@ -60,13 +60,13 @@ def decode(source: Path | bytes, size: int, seed: int | None = None, least_area:
         if orientation in TURNS:
             pixels = pixels.transpose(TURNS[orientation])
         left, top, right, bottom = (edge / scale for edge in box)
-        # L stays L until it is small; a gap of 3 averages whole pixels first where there are far too many of them.
+        # Greyscale stays so until it is small; a gap of 3 first averages whole pixels if there are far too many.
         square = pixels.resize((size, size), Image.Resampling.BILINEAR, (left, top, right, bottom), reducing_gap=3.0)
         return np.asarray(square.convert("RGB"))
 
 
 def shrink(source: Path | bytes, size: int) -> bytes:
-    """The photo upright, no larger than it takes to train on it at `size`, and without what is noted in the file."""
+    """The photo upright, no larger than training at `size` needs, and without the file's metadata."""
     with open_photo(source) as file, Image.open(file, formats=FORMATS) as image:
         shorter = KEPT * size
         _reduce(image, min(_checked_size(image)) / shorter)
@@ -101,7 +101,7 @@ def measure(source: bytes) -> tuple[int, int]:
 
 
 def random_box(width: int, height: int, draws: random.Random, least_area: float = LEAST_AREA) -> Box:
-    """A random part of a photo; where ten tries do not fit, the largest central one of an allowed aspect."""
+    """A random part of a photo; if ten tries do not fit, the largest central one with an allowed aspect ratio."""
     for _ in range(TRIES):
         area = width * height * draws.uniform(least_area, 1.0)
         aspect = math.exp(draws.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
@@ -116,12 +116,12 @@ def random_box(width: int, height: int, draws: random.Random, least_area: float 
 
 
 def shorter_side(size: int) -> int:
-    """Of a scaled photo whose centre is seen at `size`: 256 for each 224."""
+    """The scaled shorter side of a photo whose centre is seen at `size`: 256 for each 224."""
     return round(size * 256 / 224)
 
 
 def centre_box(width: int, height: int, size: int) -> Box:
-    """What remains when the shorter side is scaled to 256 for each 224 of `size` and the centre is cut out."""
+    """The part that remains after scaling the shorter side to 256 per 224 of `size` and cutting out the centre."""
     shorter = shorter_side(size)
     scaled = [max(shorter, shorter * side // min(width, height)) for side in (width, height)]
     left, top = (round((side - size) / 2) for side in scaled)
@@ -130,37 +130,37 @@ def centre_box(width: int, height: int, size: int) -> Box:
 
 
 def _reduce(image: Image.Image, excess: float) -> float:
-    """Have a JPEG decoded at 1/2, 1/4 or 1/8 where that leaves enough pixels; by how much it becomes smaller."""
+    """Decode a JPEG at 1/2, 1/4 or 1/8 if enough pixels remain; returns the scale factor."""
     factor = max((factor for factor in (2, 4, 8) if factor <= excess), default=1)
     drafted = image.draft(None, (image.width // factor, image.height // factor)) if factor > 1 else None
     return factor if drafted else 1
 
 
 def _jpeg_pixels(image: Image.Image, file: BinaryIO) -> Image.Image | None:
-    """The pixels of an ordinary JPEG, those of Pillow in a third of its time; None where it takes Pillow."""
+    """The pixels of an ordinary JPEG, equal to Pillow's in a third of the time; None if only Pillow can read it."""
     if image.format != "JPEG" or image.mode not in ("RGB", "L"):
         return None
     file.seek(0)
     try:
         colours = "RGB" if image.mode == "RGB" else "GRAY"
         pixels = decode_jpeg(file.read(), colours, min_height=image.height, min_width=image.width)
-    except ValueError:  # damaged: Pillow knows with what damage one can live
+    except ValueError:  # damaged: Pillow knows which damage is tolerable
         return None
     return Image.fromarray(pixels if image.mode == "RGB" else pixels[:, :, 0])
 
 
 def _orientation(image: Image.Image) -> int:
-    """How it has yet to be turned; Pillow turns a TIFF itself."""
+    """The rotation still needed; Pillow already rotates a TIFF."""
     if image.format == "TIFF":
         return 1
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a damaged note about the photo is no reason to do without it
+    except Exception:  # damaged metadata is no reason to skip the photo
         return 1
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
-    """RGB or greyscale with 8 bits; what is transparent shows white."""
+    """RGB or greyscale with 8 bits; transparent parts become white."""
     if image.mode.startswith("I;16"):
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
     if image.mode in ("I", "F"):
@@ -173,7 +173,7 @@ def _without_alpha(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(values: np.ndarray, tops: Sequence[int]) -> np.ndarray:
-    """Numbers taken to be from 0 to the first of the tops that they do not exceed by much, or to their highest."""
+    """Scale to 8 bits. White is the first of `tops` that the values hardly exceed, or else their maximum."""
     highest = values.max()
     top = next((top for top in tops if highest <= 1.01 * top), highest)
     scaled: np.ndarray = np.round(values.clip(0, top) * (255 / top)).astype(np.uint8)
@@ -181,9 +181,9 @@ def _eight_bits(values: np.ndarray, tops: Sequence[int]) -> np.ndarray:
 
 
 def reason(error: Exception) -> str:
-    """Why a photo could not be decoded, in a few words."""
+    """A short reason why a photo could not be decoded."""
     if isinstance(error, UnidentifiedImageError):
         return "not a JPEG, PNG, WebP, GIF, BMP or TIFF image"
-    if isinstance(error, Image.DecompressionBombError):  # Pillow's own limit, twice as high, comes first
+    if isinstance(error, Image.DecompressionBombError):  # Pillow's own limit, twice as high, is checked first
         return f"far more pixels than the {MOST_PIXELS:,} allowed"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The embedded default: scikit-learn's 1,797 handwritten digits of 8x8 pixels, so that everything runs offline."""
+"""The embedded default: scikit-learn's 1,797 handwritten digits of 8x8 pixels, so everything runs offline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEST_EVERY = 5  # of each class, every fifth image is a test image
 
 
 def load_digits() -> Dataset:
-    """About 144 training and 36 test images of each of ten digits; grey, so one channel; never mirrored."""
+    """About 144 training and 36 test images of each of ten digits; greyscale (one channel), never mirrored."""
     from sklearn.datasets import load_digits as sklearn_digits
 
     data = sklearn_digits()

@@ -1,4 +1,4 @@
-"""ImageNet, or any photos in its layout: a folder for each class, or lists of files with their classes."""
+"""ImageNet, or any photos in its layout: one folder per class, or lists of files with their classes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest, printable
 from podnet.io.files import write_atomically
 
-ENDINGS = (b".jpeg", b".jpg", b".png")  # in any case
+ENDINGS = (b".jpeg", b".jpg", b".png")  # in upper or lower case
 WANTED = "expected train/CLASS/*.JPEG and val/CLASS/*.JPEG, or lists train.txt and val.txt with lines 'path class'"
 MEAN = (0.485, 0.456, 0.406)  # of the training photos: red, green, blue
 STD = (0.229, 0.224, 0.225)
 SMALL = 100  # classes of the subsets that publications call ImageNet100
 LARGE = 1000
 UCIR_SEED = 1993
-WORTH_CACHING = 20_000  # files; fewer are listed in no time
+WORTH_CACHING = 20_000  # files; fewer are listed quickly enough
 CACHE_FORMAT = 1
 BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The files of train or val, and which of the classes each shows."""
+    """The files of train or val, and the class of each."""
 
     files: FileNames
     labels: np.ndarray  # (N,) int64, into classes
@@ -51,10 +51,10 @@ def load_imagenet(
     workers: int = 0,
     unreadable: Unreadable = "error",
 ) -> Dataset:
-    """The photos of a folder in the ILSVRC layout, classes sorted by name; they are read when training needs them.
+    """The photos of a folder in the ILSVRC layout, classes sorted by name; photos are read when training needs them.
 
-    For train and val each, a list train.txt or val.txt in the folder goes before the folders train and val. For
-    `subset` see `choose_classes`, for the others `Photos`.
+    A list train.txt or val.txt in the folder has priority over the folder train or val. For `subset` see
+    `choose_classes`, for the other options `Photos`.
     """
     try:
         train = _read_split(Path(path), "train")
@@ -83,15 +83,15 @@ def load_imagenet(
     )
 
 
-SUBSETS = ("all", "released", "ucir")  # by name; others are files
+SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file
 
 
 def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Those of the sorted classes that `subset` means.
+    """The classes, out of the sorted ones, that `subset` selects.
 
-    "all"; "released": the first 100, as PODNet's released code takes them; "ucir": the 100 that UCIR's authors took,
-    who seeded numpy's old global generator with 1993 and had it choose from the 1000 sorted names without replacement;
-    else the path of a file with names, one a line.
+    "all"; "released": the first 100, as PODNet's released code takes them; "ucir": the 100 of UCIR's authors, who
+    seeded numpy's old global generator with 1993 and chose from the 1000 sorted names without replacement; else the
+    path of a file with names, one per line.
     """
     if subset == "all":
         return tuple(classes)
@@ -138,8 +138,9 @@ def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) ->
 
 
 def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
-    """Lines "path class". Paths start from the folder or from that of the split; a class is a name or, where `known`
-    has no such name, a number into `known`."""
+    """Lines "path class". Paths are relative to the folder or to that of the split; a class is a name or, if `known`
+    has no such name, an index into `known`.
+    """
     file = root / f"{split}.txt"
     number_of = {name: label for label, name in enumerate(known or ())}
     names, words = [], []
@@ -169,7 +170,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
 
 
 def _read_folders(root: Path, split: str) -> Split:
-    """A class for each folder. The list of a large split is kept in a file, for as long as no class folder changes."""
+    """One class per folder. The list of a large split is cached in a file until a class folder changes."""
     folder = root / split
     stamps = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder) if _is_class(entry)}
     stamps = dict(sorted(stamps.items()))
@@ -214,12 +215,12 @@ def _digest(folder: Path) -> str:
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:
-    """What a cached list is good for: a folder's time changes with each file that comes or goes."""
+    """The key of a cached list: a folder's time changes whenever a file is added or removed."""
     return np.frombuffer(json.dumps([CACHE_FORMAT, stamps]).encode(), np.uint8)
 
 
 def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileNames, counts: Sequence[int]) -> None:
-    """In the first place that can be written; in none, the list is made anew each time."""
+    """Write to the first place that is writable; if none is, the list is made again each time."""
     packed = io.BytesIO()
     np.savez(packed, key=_key(stamps), names=files.names, ends=files.ends, counts=np.array(counts))
     for place in places:
@@ -232,7 +233,7 @@ def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileN
 
 
 def _read_cache(place: Path, folder: Path, stamps: Mapping[str, int]) -> Split | None:
-    """The list in that file; None where it is missing, damaged or older than a change of the folders."""
+    """The cached list; None if it is missing, damaged or older than a change of the folders."""
     try:
         with open(place, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if not np.array_equal(stored["key"], _key(stamps)):

@@ -1,4 +1,4 @@
-"""Images are either pixels in memory, a uint8 (N, C, H, W) tensor, or photos that are decoded when asked for."""
+"""Images are either pixels in memory, a uint8 (N, C, H, W) tensor, or photos that are decoded on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def feed(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(indices, uint8 images) for each part. With `draws` photos are cropped at random; unreadable ones are missing.
 
-    `rows` tells which of a part of so many images are wanted; the crops are those they have in the whole part.
+    `rows` maps the size of a part to the wanted rows; they get the same crops as in the whole part.
     """
     if isinstance(images, Photos):
         return images.batches(parts, draws, rows)
@@ -32,19 +32,19 @@ def feed(
 
 
 def to_device(pixels: Tensor, device: torch.device) -> Tensor:
-    """The pixels there; to a GPU from page-locked memory, so that the copy goes on beside the computation."""
+    """Copy pixels to the device; to a GPU from pinned memory, so that the copy overlaps with computation."""
     pinned = pixels.pin_memory() if device.type == "cuda" and not pixels.is_cuda else pixels
     return pinned.to(device, non_blocking=True)
 
 
 def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
-    """Refuse to go on when skipping unreadable photos leaves nothing of a class."""
+    """Fail if skipping unreadable photos leaves a class without images."""
     if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
         raise DataError(f"no photo of class {names[lost[0]]!r} could be read; mend them, or leave the class out.")
 
 
 def join(first: Images, second: Images) -> Images:
-    """Both, one after the other."""
+    """Concatenate images."""
     if isinstance(first, Photos) and isinstance(second, Photos):
         return first.followed_by(second)
     assert isinstance(first, Tensor)
@@ -60,9 +60,9 @@ def self_contained(images: Images) -> Images:
 def shelved(
     images: Images, shelf: Shelf | None, name: str, beside: Images | None, write: Callable[[Callable[[], None]], None]
 ) -> Images:
-    """The same, independent of the user's files: in memory, or on the shelf where there is no room beside others.
+    """The same images, independent of the user's files: in memory, or on the shelf if memory has no room.
 
-    `write` is given what writes the file of that name: of several processes one does it.
+    `write` gets the function that writes the file, so that only one of several processes does it.
     """
     if shelf is None or not isinstance(images, Photos):
         return self_contained(images)
@@ -70,7 +70,7 @@ def shelved(
 
 
 def fingerprint(images: Images, targets: Tensor) -> str:
-    """A digest of images and their labels: equal where both are, on whichever machine."""
+    """A digest of images and their labels, the same on every machine."""
     digest = hashlib.sha256(targets.numpy().tobytes())
     for content in images.contents() if isinstance(images, Photos) else [images.numpy().tobytes()]:
         digest.update(content)
@@ -78,12 +78,12 @@ def fingerprint(images: Images, targets: Tensor) -> str:
 
 
 def to_tensors(images: Images) -> dict[str, Tensor]:
-    """Self-contained images as named tensors, to be saved."""
+    """Self-contained images as named tensors, for saving."""
     return images.state() if isinstance(images, Photos) else {"images": images}
 
 
 def from_tensors(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Images | None:
-    """The images that `to_tensors` took apart; None where there were none."""
+    """The images saved by `to_tensors`; None if there were none."""
     if "images" in tensors:
         return tensors["images"]
     return Photos.from_state(tensors, shelf=shelf) if "bytes" in tensors else None

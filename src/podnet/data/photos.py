@@ -1,4 +1,4 @@
-"""Photos, as files or in memory, that are decoded when they are asked for."""
+"""Photos, as files or in memory, that are decoded on demand."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
 
-AHEAD = 2  # batches that each decoding process prepares in advance
+AHEAD = 2  # batches that each worker prepares in advance
 
 
 class _Work(NamedTuple):
-    """One batch to decode; the seeds are of the random crops."""
+    """One batch to decode, with the seeds of its random crops."""
 
     sources: list[Path | bytes]
     seeds: list[int] | None
 
 
 class _Decoded(NamedTuple):
-    """The readable photos of a batch in their order, (n, size, size, 3) uint8, and why which others are not there."""
+    """The readable photos of a batch, (n, size, size, 3) uint8, and why the others could not be read."""
 
     pixels: np.ndarray
     failures: dict[int, str]
@@ -42,17 +42,16 @@ class _Decoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Photos:
-    """Encoded photos, to be seen by the network as RGB squares of `size` pixels.
+    """Encoded photos, decoded to RGB squares of `size` pixels by `workers` processes (0: in this process).
 
-    `workers` processes decode them, none: this one; the pixels are the same. `unreadable` tells what becomes of a photo
-    that cannot be decoded: an error, or it is left out.
+    The pixels do not depend on `workers`. `unreadable`: a photo that cannot be decoded is an error, or is skipped.
     """
 
     sources: Sources
     size: int = 224
     workers: int = 0
     unreadable: Unreadable = "error"
-    shrinks: bool = False  # what is kept of photos are small copies without the notes in the files
+    shrinks: bool = False  # keep small copies of photos, without metadata
     least_area: float = LEAST_AREA  # of a random crop, as a share of the photo
     _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
 
@@ -66,15 +65,15 @@ class Photos:
         return len(self.sources)
 
     def __getitem__(self, indices: Tensor | slice) -> Photos:
-        """Those photos; nothing is decoded."""
+        """A selection of the photos; nothing is decoded."""
         own = selection(self.sources)
         return replace(self, sources=Selection(own.parts, own.rows[indices]))
 
     def followed_by(self, other: Photos) -> Photos:
-        """These and then the others, with the settings of these, but the more workers: restored ones have none."""
+        """Concatenate. Settings are these; workers, the larger number (restored photos have none)."""
         self = replace(self, workers=max(self.workers, other.workers))
         if self._in_memory and other._in_memory:
-            return replace(self, sources=(*self.contents(), *other.contents()))  # what was not selected is freed
+            return replace(self, sources=(*self.contents(), *other.contents()))  # frees what was not selected
         first, second = selection(self.sources), selection(other.sources)
         rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
         return replace(self, sources=Selection((*first.parts, *second.parts), rows))
@@ -87,8 +86,8 @@ class Photos:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 
-        With `draws` each photo is cropped at random (`least_area` to all of it, aspect 3/4 to 4/3), without it is
-        scaled and its centre cut out. With `rows`, which gives some rows of a part of so many, only those are decoded.
+        With `draws` each photo is cropped at random (`least_area` to all of it, aspect ratio 3/4 to 4/3); without, it
+        is scaled and its centre cut out. `rows` maps the size of a part to the rows to decode.
         """
         seeds: Sequence[Tensor | None] = [None] * len(parts)
         if draws is not None:  # all at once, here: neither processes nor other users of `draws` change the crops
@@ -122,15 +121,15 @@ class Photos:
         self._left_out[name] = why
 
     def unreadable_names(self) -> dict[str, str]:
-        """The photos left out so far, by these and by all selections of the same photos: name and reason."""
+        """Name and reason of the photos skipped so far, by these and all selections of the same photos."""
         return dict(self._left_out)
 
     def kept(self) -> Photos:
-        """The same with the content of the files in memory: they survive the files, and can be saved."""
+        """The same with the file contents in memory: independent of the files, and ready to save."""
         return replace(self, sources=tuple(self.contents()))
 
     def shelved(self, shelf: Shelf, name: str, held: int, write: Callable[[Callable[[], None]], None]) -> Photos:
-        """The same, kept in memory if there is room beside `held` bytes, else in a pack of that name on the shelf."""
+        """The same, in memory if there is room besides `held` bytes, else in a pack of that name on the shelf."""
         taken, contents = shelf.split(self.contents(), held)
         if contents is None:
             return replace(self, sources=taken)
@@ -155,7 +154,7 @@ class Photos:
         unreadable: Unreadable = "error",
         shelf: Shelf | None = None,
     ) -> Photos:
-        """The photos whose `state` this is; those in packs are on the shelf."""
+        """Restore photos from their `state`; packs are on the shelf."""
         return cls(from_state(tensors, shelf), int(tensors["size"]), workers, unreadable)
 
     @property
@@ -166,7 +165,7 @@ class Photos:
         )
 
     def contents(self) -> Iterator[bytes]:
-        """What the files hold, or would be kept of them."""
+        """The contents of the files, or of the small copies to keep."""
         for i in range(len(self)):
             source = self.sources[i]
             if isinstance(source, bytes):
@@ -179,7 +178,7 @@ class Photos:
 
 
 class _Decoder(torch.utils.data.Dataset[_Decoded]):
-    """What a worker runs. A batch brings its own sources, so that a process needs none of the dataset."""
+    """Runs in a worker. A batch brings its own sources, so a worker needs nothing of the dataset."""
 
     def __init__(self, size: int, least_area: float) -> None:
         self.size = size
@@ -189,33 +188,33 @@ class _Decoder(torch.utils.data.Dataset[_Decoded]):
         pixels = np.empty((len(work.sources), self.size, self.size, 3), np.uint8)
         failures: dict[int, str] = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, of odd but readable files; the size is checked in decode
+            warnings.simplefilter("ignore")  # Pillow's warnings about odd but readable files; decode checks the size
             for position, source in enumerate(work.sources):
                 seed = None if work.seeds is None else work.seeds[position]
                 try:
                     pixels[position - len(failures)] = decode(source, self.size, seed, self.least_area)
-                except Exception as error:  # damaged files make Pillow raise almost anything
+                except Exception as error:  # Pillow raises almost anything on damaged files
                     failures[position] = reason(error)
         return _Decoded(pixels[: len(pixels) - len(failures)], failures)
 
 
 def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Iterator[_Decoded]:
-    """The batches in order; at most workers x AHEAD of them are under way."""
+    """The batches in order; at most workers x AHEAD of them are in progress."""
     if not workers:
         yield from map(decoder.__getitem__, work)
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about more workers than cores, and about fork: workers touch no thread's lock
+        warnings.simplefilter("ignore")  # about more workers than cores, and about fork: workers use no thread's lock
         loader = iter(
             torch.utils.data.DataLoader(
                 decoder,
-                batch_size=None,  # the work comes in batches
+                batch_size=None,  # work items are whole batches
                 sampler=work,
                 num_workers=workers,
                 prefetch_factor=AHEAD,
                 collate_fn=_unchanged,
-                worker_init_fn=partial(_end_with, os.getpid()),  # or they would hold the lock of a killed run
-                generator=torch.Generator(),  # else it would draw from the global one
+                worker_init_fn=partial(_end_with, os.getpid()),  # otherwise they would hold the lock of a killed run
+                generator=torch.Generator(),  # otherwise it would draw from the global one
                 multiprocessing_context="fork" if sys.platform == "linux" else None,
             )
         )
@@ -234,5 +233,5 @@ def _end_with(parent: int, worker: int) -> None:
 
 
 def _unchanged(done: Any) -> Any:
-    """Arrays, not tensors: these would go through shared memory, of which containers have little."""
+    """Keep arrays: tensors would use shared memory, and containers have little of it."""
     return done

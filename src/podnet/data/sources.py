@@ -1,4 +1,4 @@
-"""Where photos come from: files of the user's, contents in memory, or files of our own that hold many of them."""
+"""Where photos come from: the user's files, contents in memory, or packs that hold many of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FileNames:
     """Files below one folder, their names in one array: a million Python objects would take several times the room."""
 
     root: Path
-    names: np.ndarray  # uint8: the names, one after the other
-    ends: np.ndarray  # (N,) int64: where each ends
+    names: np.ndarray  # uint8: the names, concatenated
+    ends: np.ndarray  # (N,) int64: the end of each name
 
     @classmethod
     def pack(cls, root: Path, names: Sequence[bytes]) -> FileNames:
@@ -52,10 +52,10 @@ class FileNames:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some of the entries of other sources, which are shared, not copied."""
+    """Some of the entries of other sources, shared and not copied."""
 
     parts: tuple[Sources, ...]
-    rows: Tensor  # counted through the parts, one after the other
+    rows: Tensor  # numbered across all parts in order
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,14 +70,14 @@ class Selection:
         return list(accumulate(map(len, self.parts)))
 
     def places(self) -> Tensor:
-        """(N, 2): of each entry, which part it is from and its row there."""
+        """(N, 2): for each entry, its part and its row there."""
         part = torch.bucketize(self.rows, torch.tensor(self._ends, dtype=torch.int64), right=True)
         starts = torch.tensor([0, *self._ends[:-1]])
         return torch.stack([part, self.rows - starts[part]], dim=1)
 
 
 def selection(sources: Sources) -> Selection:
-    """All of them, or the selection that they are."""
+    """The sources as a selection of all their entries."""
     if isinstance(sources, Selection):
         return sources
     return Selection((sources,), torch.arange(len(sources)))
@@ -85,9 +85,9 @@ def selection(sources: Sources) -> Selection:
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """The contents of many photos in one file, written once and mapped into memory: only what is read takes room.
+    """The contents of many photos in one memory-mapped file, written once: only what is read takes memory.
 
-    The file is the contents one after the other, then where each ends, then how many there are, as 64-bit integers.
+    The file holds the contents, then the end of each, then their number, as 64-bit integers.
     """
 
     path: Path
@@ -95,7 +95,7 @@ class Pack:
 
     @staticmethod
     def write(path: Path, contents: Iterable[bytes]) -> None:
-        """Make the file; no more than one photo is held at a time."""
+        """Write the file; at most one photo is in memory at a time."""
         ends: list[int] = []
 
         def parts() -> Iterator[bytes]:
@@ -114,7 +114,7 @@ class Pack:
 
     @classmethod
     def open(cls, path: Path) -> Pack:
-        """The photos of a file, which is read once to see that it is as it was written."""
+        """Open a file; it is read once to check that it is intact."""
         try:
             with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 digest = hashlib.sha256()
@@ -143,13 +143,13 @@ class Pack:
 
 @dataclass(frozen=True)
 class Shelf:
-    """A folder for exemplars beyond so many bytes, which are left to the memory."""
+    """A folder for exemplars that do not fit into `limit` bytes of memory."""
 
     folder: Path
     limit: int
 
     def split(self, contents: Iterator[bytes], held: int) -> tuple[tuple[bytes, ...], Iterator[bytes] | None]:
-        """All contents, if there is room for them beside `held` bytes; if not, nothing, and all of them one by one."""
+        """All contents if they fit into memory besides `held` bytes; otherwise nothing, and an iterator over them."""
         taken: list[bytes] = []
         for content in contents:
             taken.append(content)
@@ -160,7 +160,7 @@ class Shelf:
 
 
 def state_of(sources: Sources) -> dict[str, Tensor]:
-    """Contents in memory as tensors; of those in packs, the names of the packs and the rows there."""
+    """Contents in memory as tensors; for packs, their names and the rows there."""
     chosen = selection(sources)
     entries = [(chosen.parts[part], row) for part, row in chosen.places().tolist()]
     contents: list[bytes] = []
@@ -184,7 +184,7 @@ def state_of(sources: Sources) -> dict[str, Tensor]:
 
 
 def from_state(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Sources:
-    """The sources whose state this is; their packs are on the shelf."""
+    """Restore sources from their state; packs are on the shelf."""
     contents = tuple(part.numpy().tobytes() for part in tensors["bytes"].split(tensors["lengths"].tolist()))
     if "packs" not in tensors:
         return contents

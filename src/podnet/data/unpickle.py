@@ -1,8 +1,8 @@
-"""Read a pickle of plain values without running anything in it.
+"""Read a pickle of plain values without executing anything in it.
 
 A pickle is a program: `pickle.load` lets it call any function. Here it may only build dicts, lists, tuples, strings,
 bytes, numbers and numpy arrays of numbers. The few functions such pickles call are replaced by the stand-ins below,
-because numpy's own trust what they are given: with a forged dtype, numpy follows pointers found in the file.
+because numpy's own trust their arguments: with a forged dtype, numpy follows pointers found in the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podnet.errors import DataError
 
 
 def load_plain(data: bytes, name: str) -> object:
-    """The value in the pickle `data`; `name` is what errors call it. Strings written by Python 2 come out as bytes."""
+    """The value in the pickle `data`; errors call it `name`. Strings written by Python 2 are returned as bytes."""
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
     except _RefusedError as refused:
@@ -31,7 +31,7 @@ def load_plain(data: bytes, name: str) -> object:
 
 
 class _RefusedError(Exception):
-    """What the pickle asked for and does not get."""
+    """The pickle asked for something that is not allowed."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -43,7 +43,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class _DType:
-    """Stands in for numpy.dtype: a kind of number, whose byte order is all that the pickle may then set."""
+    """Stands in for numpy.dtype: a kind of number; the pickle may only set its byte order."""
 
     def __init__(self, kind: bytes | str) -> None:
         self.kind = _text(kind)
@@ -59,7 +59,7 @@ class _DType:
 
 
 class _Array(np.ndarray):
-    """Stands in for the empty array that numpy makes first and fills by `__setstate__`."""
+    """Stands in for the empty array that numpy creates first and fills by `__setstate__`."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, fortran, raw = state
@@ -95,7 +95,7 @@ def _text(value: bytes | str) -> str:
 
 _STAND_INS: dict[tuple[str, str], Callable[..., object] | str] = {
     ("numpy", "dtype"): _dtype,
-    ("numpy", "ndarray"): "ndarray",  # only ever handed to _reconstruct: a word, so that nothing can call it
+    ("numpy", "ndarray"): "ndarray",  # only passed to _reconstruct; a string, so nothing can call it
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("_codecs", "encode"): _encode,

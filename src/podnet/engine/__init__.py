@@ -1,4 +1,4 @@
-"""Learning: the learner with all its state, the one epoch loop, passes without gradients, devices, several processes.
+"""Learning: the learner and its state, the epoch loop, passes without gradients, devices, several processes.
 
 May import `data`, `nets`, `scenario`, `memory` and `methods`.
 """

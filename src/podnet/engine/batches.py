@@ -19,8 +19,8 @@ class Batch:
 
     inputs: Tensor  # (B, C, H, W), normalised
     targets: Tensor  # (B,)
-    counts: float  # what the share counts for, in images: fewer than B where processes share an image
-    weight: float  # of its mean loss, so that the gradients averaged over the team are those of the whole batch
+    counts: float  # weight of the share in images: less than B if several processes share an image
+    weight: float  # of the share's mean loss; makes the averaged gradients those of the whole batch
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class TrainingSet:
     """Images to train on, and how they become batches."""
 
     images: Images
-    targets: Tensor  # on the device where the network is
+    targets: Tensor  # on the network's device
     transform: Transform
     batch_size: int
 
     def only(self, chosen: Tensor) -> TrainingSet:
-        """The chosen images of it."""
+        """The chosen images as a training set."""
         return replace(self, images=self.images[chosen], targets=self.targets[chosen])
 
     def epoch(self, draws: torch.Generator, augment: bool, team: Team) -> tuple[int, Iterator[Batch]]:
-        """How many batches an epoch has, and this process's share of each."""
+        """The number of batches in an epoch, and this process's share of each."""
         parts = batches(len(self.targets), self.batch_size, draws)
         return len(parts), self._shares(parts, draws, augment, team)
 
@@ -46,7 +46,7 @@ class TrainingSet:
         for part, (chosen, pixels) in zip(parts, fed, strict=True):
             share = Share(torch.isin(part, chosen).nonzero().flatten(), len(part))
             counts = team.images(len(chosen), len(part))
-            if not len(chosen):  # unreadable, all of them; others wait for this process, whose black image counts for 0
+            if not len(chosen):  # none is readable: a black image that counts 0, because the others wait
                 share, chosen = Share(torch.tensor([0]), len(part)), part[:1]
                 pixels = pixels.new_zeros(1, *pixels.shape[1:])
             there = to_device(pixels, self.targets.device)

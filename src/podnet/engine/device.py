@@ -1,4 +1,4 @@
-"""How the numbers of a learner are computed: on which device, at which precision, by how many processes."""
+"""How a learner computes: on which device, at which precision, with how many processes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from podnet.nets.kernels import replace_convolutions
 from podnet.nets.network import Network, channels_last, compile_backbone
 
 Precision = Literal["32", "tf32", "bf16-mixed", "16-mixed"]
-MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # of convolutions, all else being float32
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # for convolutions; everything else is float32
 
 
 @dataclass(frozen=True)
 class Compute:
-    """What decides how fast numbers come, and, but for rounding, none of them."""
+    """Device, precision and processes: they change the speed of a learner, and its results only by rounding."""
 
     device: str = "cpu"
     compile: bool = False
     precision: Precision = "32"
     team: Team = ALONE
-    sync_batchnorm: bool = True  # statistics of whole batches; False: each process has those of its share
+    sync_batchnorm: bool = True  # statistics over whole batches; False: each process uses its own share
 
     def place(self, network: Network, batch_size: int) -> Network:
-        """The network on the device, in the layout and the form that are fastest there."""
+        """The network on the device, in the fastest memory layout and form for it."""
         network.mixed = MIXED.get(self.precision)
         if self.sync_batchnorm and self.team.size > 1:
             synchronise(network, torch.device(self.device))
@@ -41,7 +41,7 @@ class Compute:
         return network
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Of losses, so that small gradients survive float16; elsewhere it does nothing."""
+        """Scales the loss so that small gradients survive float16; disabled for other precisions."""
         return torch.amp.GradScaler(torch.device(self.device).type, enabled=self.precision == "16-mixed")
 
 
@@ -50,7 +50,7 @@ PLAIN = Compute()
 
 @contextmanager
 def torch_settings(threads: int, tf32: bool) -> Iterator[None]:
-    """Set what torch has once for the whole process, CPU threads and float32 on GPUs; put it back at the end."""
+    """Set torch's process-wide settings (CPU threads, float32 precision on GPUs); restore them at the end."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     _set(threads, "high" if tf32 else "highest", tf32)
     try:
@@ -66,7 +66,7 @@ def _set(threads: int, matmul_precision: str, cudnn_tf32: bool) -> None:
 
 
 def choose_device(name: str) -> str:
-    """The device of that name, "auto" being a GPU where there is one."""
+    """The device of that name; "auto" is a GPU if there is one."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -18,15 +18,15 @@ BATCH = 256
 
 
 class Scores(NamedTuple):
-    """What both inferences say of some images, (N, classes), the highest being the prediction; None where not made."""
+    """Scores of both inferences, (N, classes); the highest is the prediction. None if the inference does not exist."""
 
     cnn: Tensor
     nme: Tensor | None
-    indices: Tensor  # of the images: all of them, but for photos that could not be read and may be skipped
+    indices: Tensor  # of the scored images: all, except for skipped unreadable photos
 
 
 class Ranked(NamedTuple):
-    """The labels that both inferences find best for some images, (N, count), the best first; None where not made."""
+    """The best labels by both inferences, (N, count), the best first. None if the inference does not exist."""
 
     cnn: Tensor
     nme: Tensor | None
@@ -43,9 +43,9 @@ def extract(
     mirror: bool = False,
     team: Team = ALONE,
 ) -> tuple[Tensor, ...]:
-    """Indices of the images that could be read, then what is wanted of the outputs for them, or their mirror images.
+    """The indices of the readable images, then the `wanted` outputs for them, or for their mirror images.
 
-    Whole batches go to the processes in turn, so that the numbers are those of a single process.
+    Whole batches are assigned to the processes in turn, so the results equal those of a single process.
     """
     network.eval()
     rows: list[tuple[Tensor, ...]] = []
@@ -55,7 +55,7 @@ def extract(
             batch = to_device(pixels, device)
             rows.append((part, *wanted(network(transform.normalise(batch.flip(3) if mirror else batch)))))
     columns = [torch.cat(column) for column in zip(*rows, strict=True)]
-    width = max(team.collected(len(columns)))  # nobody may have read anything, or not this process
+    width = max(team.collected(len(columns)))  # this process, or all of them, may have read nothing
     if not width:
         raise DataError(f"none of {len(images)} photos could be read; mend them, or leave their class out.")
     if not columns:

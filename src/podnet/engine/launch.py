@@ -1,4 +1,4 @@
-"""Starts the processes of a team on this machine, by torch's own launcher, and says which of them ended the others."""
+"""Start the processes of a team on this machine with torch's launcher, and report which of them failed first."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 from podnet.errors import PodnetError
 
-LAUNCHED = "PODNET_LAUNCHED"  # in the environment of the processes
-MEETING = "podnet"  # the name under which machines find each other at an address
-OURS = 2  # the exit code of a process that ended with one of our errors
+LAUNCHED = "PODNET_LAUNCHED"  # environment variable of the processes
+MEETING = "podnet"  # rendezvous id shared by the machines
+OURS = 2  # exit code of a process that ended with a PodnetError
 
 
 def launch(
     arguments: Sequence[str], folder: Path, devices: int, num_nodes: int = 1, address: str | None = None
 ) -> None:
-    """Run `podnet ARGUMENTS`, which writes to the folder, in `devices` processes here and as many on other machines.
+    """Run `podnet ARGUMENTS`, which writes to the folder, in `devices` processes on each of `num_nodes` machines.
 
-    Of several machines each calls this with the same arguments; they meet at the address, HOST:PORT of one of them.
+    Each machine calls this with the same arguments; they meet at the address, HOST:PORT of one of them.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -42,7 +42,7 @@ def launch(
             rdzv_backend="c10d",
             rdzv_endpoint=address or "localhost:0",
             local_addr=None if address else "localhost",
-            max_restarts=0,  # a person should see what went wrong; what was done is on disk
+            max_restarts=0,  # the user should see what went wrong; finished work is on disk
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
@@ -51,8 +51,8 @@ def launch(
             raise PodnetError(_what_ended(error.failures, folder)) from None
         except RendezvousError as error:
             raise PodnetError(
-                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until the last checkpoint is kept: "
-                f"look at their messages, then start all again with --resume {folder}."
+                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until the "
+                f"last checkpoint is kept: look at their messages, then start all again with --resume {folder}."
             ) from error
         except SignalException as error:
             if error.sigval == signal.SIGINT:
@@ -68,7 +68,7 @@ def _silence_elastic() -> None:
 
 
 def _what_ended(failures: dict[int, Any], folder: Path) -> str:
-    """The sentence about the process that was first to end; others may have ended for want of it."""
+    """The message about the process that ended first; the others may have ended because of it."""
     killed = [
         rank for rank, failure in failures.items() if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
     ]
@@ -86,12 +86,12 @@ def _what_ended(failures: dict[int, Any], folder: Path) -> str:
 
 
 def is_launched() -> bool:
-    """Whether `launch` started this process, and so tells what ended it, once for all of them."""
+    """Whether `launch` started this process. Then `launch` reports its failure, once for all processes."""
     return LAUNCHED in os.environ and "RANK" in os.environ
 
 
 def note_failure(error: Exception) -> None:
-    """Leave word for the launcher of what ends this process."""
+    """Tell the launcher which error ends this process."""
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
     get_error_handler().record_exception(error)

@@ -1,4 +1,4 @@
-"""The learner: all the state there is. It learns a task, predicts, and can be saved and restored at any epoch."""
+"""The learner: all the state there is. It learns tasks, predicts, and can be saved and restored at any epoch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from podnet.scenario.tasks import Task
 
 
 class Learner:
-    """A network that learns classes in tasks by some method, with its memory of exemplars.
+    """A network that learns classes in tasks with some method, and its memory of exemplars.
 
-    `transform.flip` tells whether mirror images look like images of the class: then they count in the class means.
+    `transform.flip`: mirror images show the same class, so they count in the class means.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Learner:
         self.memory = memory if memory is not None else ExemplarMemory()
         self.seed = seed
         self.compute = compute
-        self.shelf = shelf  # for exemplars that would take too much memory
+        self.shelf = shelf  # for exemplars that do not fit into memory
         self.device = torch.device(compute.device)
-        self.team = compute.team  # the processes that learn together, each with a learner that comes to the same state
+        self.team = compute.team  # the processes that learn together; their learners reach the same state
         with seeded(seed, "network"):
             self.network = self._place(new_network(method, channels))
         self.class_names: list[str] = []
         self.means: Tensor | None = None  # (classes, D), of the exemplars
-        self.previous: Network | None = None  # the network before the task under way, where the method distils
+        self.previous: Network | None = None  # the network before the current task, if the method distils
         self.progress: Progress | None = None  # None between tasks
-        self.herded: Tensor | None = None  # the exemplars of the task under way, while the features stay as they are
+        self.herded: Tensor | None = None  # the exemplars of the current task, valid while the features do not change
         self.fingerprint = ""  # of the exemplars chosen in the newest task
         self.seconds: dict[str, float] = {}  # of each stage of the newest task
 
     def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
         """Learn the classes of a task; yields a record of each iteration and each epoch.
 
-        After an Epoch the state is complete: written down there and restored, `learn` of the same task goes on.
+        After an Epoch record the state can be saved. Restored from it, `learn(task)` continues.
         Until that task is done, any other is refused.
         """
         summary = summary_of(task)
@@ -91,7 +91,7 @@ class Learner:
     def _train(
         self, phase: Phase, pool: Pool, data: TrainingSet, teacher: Network | None, seed: tuple[int, int]
     ) -> Iterator[Iteration | Epoch]:
-        """Train through a phase, or the rest of it."""
+        """Train through a phase, or through what remains of it."""
         progress = self.progress
         assert progress is not None
         if progress.chosen is None:
@@ -120,12 +120,12 @@ class Learner:
             yield record
 
     def predict(self, images: Images) -> Scores:
-        """Both inferences from one pass over photos or uint8 images (N, C, H, W)."""
+        """Scores of both inferences, from one pass over photos or uint8 images (N, C, H, W)."""
         indices, cnn, *nme = self._extract(images, self._scores)
         return Scores(cnn, nme[0] if nme else None, indices)
 
     def rank(self, images: Images, count: int) -> Ranked:
-        """The `count` best classes by both inferences; no table of all images and all classes is made on the way."""
+        """The `count` best classes by both inferences, without a table of all images and classes."""
         count = min(count, len(self.class_names))
         indices, cnn, *nme = self._extract(
             images, lambda outputs: tuple(scores.topk(count, dim=1).indices for scores in self._scores(outputs))
@@ -155,7 +155,7 @@ class Learner:
 
             def features() -> tuple[Tensor, Tensor]:
                 found, targets = self._features(task.train_images[fresh], task.train_targets[fresh])
-                # K-means is for the main process; what the others make of an image a class is replaced below.
+                # Only the main process runs k-means. The others imprint one image per class; this is overwritten below.
                 kept = slice(None) if self.team.is_main else first_of_each_class(targets, 1)
                 return found[kept], targets[kept]
 
@@ -180,7 +180,7 @@ class Learner:
         return phase.update_statistics or not backbone.isdisjoint(phase.parameters(self.network))
 
     def _herd(self, images: Images, targets: Tensor, taught: tuple[int, ...], quota: int) -> Tensor:
-        """Indices of the exemplars of each class taught, in the order they were chosen."""
+        """Indices of the exemplars of each taught class, in the order they were chosen."""
         if self.herded is None:
             own = torch.isin(targets, torch.tensor(taught)).nonzero().flatten()
             indices, features = self._extract(images[own], _embedding)
@@ -231,7 +231,7 @@ class Learner:
         return self.compute.place(network, self.method.batch_size)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything, as tensors and JSON-able values."""
+        """The whole state, as tensors and JSON-able values."""
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         meta: dict[str, Any] = {
             "sizes": self.network.classifier.sizes,
@@ -257,7 +257,7 @@ class Learner:
         return tensors, meta
 
     def restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Become the learner whose `state` this is; method and seed must be the same."""
+        """Restore what `state` returned; method and seed must be the same."""
         self.network = self._network(tensors, "network.", meta["sizes"])
         self.previous = None
         if meta["previous_sizes"] is not None:

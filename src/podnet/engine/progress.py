@@ -1,4 +1,4 @@
-"""Where in a task a learner is."""
+"""How far a learner is in a task."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from podnet.scenario.tasks import Task
 
 @dataclass
 class Progress:
-    """The task under way, the epochs done of a phase, and the images it trains on."""
+    """The current task, the finished epochs of a phase, and the images it trains on."""
 
     task: dict[str, Any] | None = None  # see `summary_of`; None in checkpoints of earlier versions
     phase: int = 0
     epoch: int = 0
     chosen: Tensor | None = None
     momenta: list[Tensor] | None = None
-    scaler: dict[str, Any] | None = None  # of the losses, where float16 needs one
+    scaler: dict[str, Any] | None = None  # of the loss scaler, for float16
 
 
 def summary_of(task: Task) -> dict[str, Any]:
-    """What tells a task from others, as JSON-able values."""
+    """What distinguishes a task from others, as JSON-able values."""
     return {
         "index": task.index,
         "new": list(task.class_names),
@@ -34,7 +34,7 @@ def summary_of(task: Task) -> dict[str, Any]:
 
 
 def require_same_task(begun: dict[str, Any] | None, given: dict[str, Any]) -> None:
-    """Refuse a task other than the one under way."""
+    """Refuse a task other than the current one."""
     if begun is not None and begun != given:
         raise PodnetError(
             f"this learner is in the middle of {_words(begun)} and cannot begin {_words(given)}; "

@@ -1,7 +1,7 @@
-"""The processes that carry out one run together: each computes its share of every batch, and all hold the same state.
+"""The processes of one run: each computes its share of every batch, and all hold the same state.
 
-torch does the work: a launcher (`podnet.engine.launch`, or torchrun) starts the processes, gloo or NCCL carries what
-they exchange, DistributedDataParallel averages gradients. A process alone is a team of one, which exchanges nothing.
+torch does the work: a launcher (`podnet.engine.launch`, or torchrun) starts the processes, gloo or NCCL connects them,
+DistributedDataParallel averages gradients. A single process is a team of one and exchanges nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Team:
-    """One of `size` processes. The main one, of rank 0, writes; whatever is decided once is decided there."""
+    """One of `size` processes. The main one (rank 0) writes and makes the decisions that are made once."""
 
     rank: int = 0
     size: int = 1
@@ -41,11 +41,11 @@ class Team:
         return self.rank == 0
 
     def cores(self) -> int:
-        """Its share of this machine's."""
+        """This process's share of the machine's cores."""
         return max(1, cores() // self.local_size)
 
     def device(self, name: str) -> str:
-        """The device of this process: of several GPUs each process has its own."""
+        """The device of this process. With several GPUs each process has its own."""
         if name != "cuda" or self.size == 1:
             return name
         if self.local_size > torch.cuda.device_count():
@@ -56,11 +56,11 @@ class Team:
         return f"cuda:{self.local_rank}"
 
     def rows(self, count: int) -> Tensor:
-        """Which images of a batch are this process's: every `size`-th; of fewer images than processes, all of them."""
+        """The images of a batch that this process handles: every `size`-th, or all if they are fewer than processes."""
         return torch.arange(count) if count < self.size else torch.arange(self.rank, count, self.size)
 
     def images(self, rows: int, count: int) -> float:
-        """What these rows of a batch count for, in images: summed over the team it is the whole batch."""
+        """The weight of these rows of a batch, in images; over the team they sum up to the whole batch."""
         return rows / self.size if count < self.size else rows
 
     def gathered(self, own: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Team:
         if self.size == 1:
             return own
         kinds = self.collected((own.shape, own.dtype))
-        shape, dtype = max(kinds, key=lambda kind: kind[0][0])  # a process without rows does not know what they are
+        shape, dtype = max(kinds, key=lambda kind: kind[0][0])  # a process without rows does not know their shape
         padded = torch.zeros(shape, dtype=dtype, device=own.device)
         if len(own):
             padded[: len(own)] = own
@@ -77,7 +77,7 @@ class Team:
         return torch.cat([part[: own_shape[0]] for part, (own_shape, _) in zip(parts, kinds, strict=True)])
 
     def collected(self, own: T) -> list[T]:
-        """What each process gives, in the order of their ranks."""
+        """The values of all processes, in the order of their ranks."""
         if self.size == 1:
             return [own]
         given: list[Any] = [None] * self.size
@@ -91,7 +91,7 @@ class Team:
         return own
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What `make` gives in the main process, where alone it is called."""
+        """The result of `make`, which is called in the main process only."""
         if self.size == 1:
             return make()
         box: list[Any] = [make() if self.is_main else None]
@@ -100,7 +100,7 @@ class Team:
         return made
 
     def require_same(self, what: str, own: str) -> None:
-        """Refuse to go on when the processes do not hold the same: then they do not read the same data."""
+        """Fail if the processes hold different values: then they do not read the same data."""
         given = self.collected(own)
         if differing := [rank for rank, other in enumerate(given) if other != given[0]]:
             raise PodnetError(
@@ -117,7 +117,7 @@ class Team:
 
     @torch.no_grad()
     def average_statistics(self, network: nn.Module) -> None:
-        """Make the running statistics of BatchNorm the mean of those that the processes saw."""
+        """Average BatchNorm's running statistics over the processes."""
         buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
         if self.size > 1 and buffers:
             means = self.summed(torch.cat([buffer.flatten() for buffer in buffers])) / self.size
@@ -125,14 +125,14 @@ class Team:
                 buffer.copy_(mean.view_as(buffer))
 
     def wrapped(self, network: nn.Module) -> nn.Module:
-        """The network whose backward averages gradients over the team; the parameters that train must be chosen."""
+        """The network with gradients averaged over the team. Choose the trained parameters before this call."""
         if self.size == 1:
             return network
         device = next(network.parameters()).device
         where = [device.index] if device.type == "cuda" else None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # newer versions of torch would have it called otherwise
-            # Buffers stay each process's own: BatchNorm is synchronised, or its statistics are averaged every epoch.
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions of torch rename DistributedDataParallel
+            # Buffers stay local: BatchNorm is synchronised, or its statistics are averaged every epoch.
             return DistributedDataParallel(network, where, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
@@ -141,7 +141,7 @@ ALONE = Team()
 
 @contextmanager
 def joined(device: str) -> Iterator[Team]:
-    """Join the team that a launcher made; without one, be alone."""
+    """Join the team that a launcher started; without a launcher, a team of one."""
     if not is_member():
         yield ALONE
         return
@@ -159,18 +159,18 @@ def joined(device: str) -> Iterator[Team]:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         raise PodnetError(f"process {rank} lost contact with another one ({str(error).splitlines()[0]}).") from error
-    dist.destroy_process_group()  # not after an error: others may never come to it
+    dist.destroy_process_group()  # not after an error: other processes may never get here
 
 
 class SynchronisedBatchNorm2d(nn.BatchNorm2d):
-    """BatchNorm by the statistics of the whole batch, of which each process has a share. torch's own needs GPUs."""
+    """BatchNorm with the statistics of the whole batch, shared by all processes. torch's own needs GPUs."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return super().forward(x)
         variance, mean = torch.var_mean(x.to(self.weight.dtype), (0, 2, 3), correction=0)
         own = torch.cat([mean.new_tensor([x.numel() // x.shape[1]]), mean, variance])
-        counts, means, variances = _gathered(own).split([1, len(mean), len(mean)], dim=1)  # a row for each process
+        counts, means, variances = _gathered(own).split([1, len(mean), len(mean)], dim=1)  # one row per process
         count = counts.sum()
         mean = (counts * means).sum(0) / count
         variance = (counts * (variances + (means - mean).square())).sum(0) / count
@@ -182,14 +182,14 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
 
 
 def _gathered(own: Tensor) -> Tensor:
-    """The vectors of all processes, one below the other: the sum of tables that are empty but for a row."""
+    """Stack the vectors of all processes, by summing tables that are zero except for one row each."""
     row = F.pad(own[None], (0, 0, dist.get_rank(), dist.get_world_size() - dist.get_rank() - 1))
     table: Tensor = _Sum.apply(row)  # type: ignore[no-untyped-call]
     return table
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all processes, of values and, backward, of gradients."""
+    """The sum over all processes: of values forward, of gradients backward."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class _Sum(torch.autograd.Function):
 
 
 def synchronise(network: nn.Module, device: torch.device) -> None:
-    """Let every BatchNorm of the network see whole batches; names and values of its parameters stay."""
+    """Let every BatchNorm of the network use whole batches; its parameters keep their names and values."""
     if device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(network)
     exchange_batchnorm(network, SynchronisedBatchNorm2d)

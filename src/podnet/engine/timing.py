@@ -1,4 +1,4 @@
-"""Where the time goes."""
+"""Measure how long each stage takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time spent here to that of the stage."""
+    """Add the time spent in this block to that of the stage."""
     began = time.perf_counter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The only epoch loop. It knows no method: a phase names the images, the parameters and the loss; the loop steps."""
+"""The only epoch loop. It knows no method: a phase gives the images, the parameters and the loss."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ class Epoch:
 
 
 def steps(record: Iteration | Epoch) -> tuple[int, int]:
-    """How far a phase is: steps done and steps in all, counted in iterations, or in epochs after an epoch."""
+    """Progress within a phase: steps done and total, in iterations, or in epochs after an epoch."""
     if isinstance(record, Epoch):
         return record.epoch + 1, record.epochs
     return record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
 
 
 def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """SGD over the parameters of the phase; all others stop asking for gradients."""
+    """SGD over the parameters of the phase; all others no longer require gradients."""
     network.requires_grad_(False)
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
     decay = weight_decay if phase.weight_decay is None else phase.weight_decay
     optimizer = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=momentum, weight_decay=decay, fused=True)
-    # Before the first update: one that is skipped, its float16 gradients too large, would leave them undefined.
+    # Set before the first update: if float16 overflow skips that one, the buffers would stay undefined.
     set_momenta(optimizer, [torch.zeros(()) for _ in parameters])
     return optimizer
 
 
 def momenta(optimizer: torch.optim.SGD) -> list[Tensor]:
-    """The state of the optimiser, a tensor for each parameter."""
+    """The state of the optimiser, one tensor per parameter."""
     return [optimizer.state[parameter]["momentum_buffer"] for parameter in optimizer.param_groups[0]["params"]]
 
 
 def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:
-    """Give the optimiser the state it had."""
+    """Restore the state of the optimiser."""
     for parameter, momentum in zip(optimizer.param_groups[0]["params"], kept, strict=True):
-        # In the parameter's memory layout, which the fused update takes for granted.
+        # In the parameter's memory layout, which the fused update assumes.
         optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
 
 def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
-    """The terms of a loss, which may be a user's own, if they are what they should be."""
+    """The terms of a loss, checked: the method may be user-defined."""
     if not isinstance(terms, dict) or not terms:
         raise ConfigError(
             f'the loss of phase {phase.name} gave {type(terms).__name__}; it must give named terms, {{"ce": ...}}.'
@@ -94,7 +94,7 @@ def _joined(terms: dict[str, Tensor], penalties: dict[str, Tensor], phase: Phase
 
 
 class Stepper:
-    """Takes the optimiser steps of a phase. Of a team, each process steps by the gradients of the whole batch."""
+    """Takes the optimiser steps of a phase. In a team, each process steps with the gradients of the whole batch."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Stepper:
         self.network.train(self.phase.update_statistics)
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        """One update; the terms of the loss."""
+        """One update; returns the terms of the loss."""
         terms = self._terms(batch)
         self.optimizer.zero_grad()
         loss = torch.stack(list(terms.values())).sum() * batch.weight
@@ -160,7 +160,7 @@ class _Means:
 
 
 def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: int = 0) -> Iterator[Iteration | Epoch]:
-    """Train through a phase, from epoch `start` on. Draws depend on (seed, phase, epoch) alone."""
+    """Train through a phase, from epoch `start`. Random draws depend on (seed, phase, epoch) only."""
     phase, team = stepper.phase, stepper.team
     for epoch in range(start, phase.epochs):
         began = time.perf_counter()

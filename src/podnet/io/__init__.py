@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locked, lines that only grow, tensors as safetensors. May import `errors`."""
+"""Files: atomic writes, locks, append-only JSON lines, tensors as safetensors. May import `errors`."""

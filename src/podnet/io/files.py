@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and JSON lines that survive a crash."""
+"""Atomic file writes, locks, and JSON lines that survive a crash."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, TextIO
 
 from podnet.errors import BusyError, PodnetError
 
-UNFINISHED = ".unfinished"  # the ending of a file being written
-LAST = 256  # bytes by which a file that grew is told from another in its place
+UNFINISHED = ".unfinished"  # suffix of a file being written
+LAST = 256  # bytes compared to distinguish a file that grew from a replaced one
 
 
 def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
-    """Write a file so that at any moment, crash included, either the old or the new content is there whole."""
+    """Write a file so that at any moment, even after a crash, it has either the old or the new content in full."""
     parts = [data] if isinstance(data, bytes) else [data.encode()] if isinstance(data, str) else data
     temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
         with open(descriptor, "wb") as file:
             for part in parts:
                 file.write(part)
@@ -41,8 +41,8 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut."""
-    with contextlib.suppress(OSError):  # not every file system can; the file is whole, and in its place
+    """Make the rename survive a power failure."""
+    with contextlib.suppress(OSError):  # not every file system supports it; the file is complete and in place anyway
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -52,8 +52,8 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file; where another process holds it, the error says `busy`. Its holder may remove the file."""
-    for wait in (0.02, 0.1, 0.0):  # one that only looks (`is_locked`) holds it for an instant
+    """Hold a lock file; if another process holds it, fail with the message `busy`. The holder may remove the file."""
+    for wait in (0.02, 0.1, 0.0):  # `is_locked` holds the lock for an instant
         with open(path, "w") as file:
             if _lock(file, path):
                 yield
@@ -63,7 +63,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
 
 
 def _lock(file: TextIO, path: Path) -> bool:
-    """Whether the lock is ours now. That of a file which was removed before we had it protects nothing."""
+    """Whether we hold the lock now. A lock on a file that was removed in the meantime protects nothing."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
@@ -84,15 +84,15 @@ def is_locked(path: Path) -> bool:
 
 
 def inode(path: Path) -> int | None:
-    """Which file it is, if any: one that was written again by `write_atomically` is another."""
+    """The inode of a file, if it exists; `write_atomically` makes a new one."""
     return path.stat().st_ino if path.exists() else None
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add one JSON line, wholly or not at all: a failed write is taken back."""
+    """Append one JSON line completely or not at all: a failed write is undone."""
     line = (json.dumps(record) + "\n").encode()
     try:
-        with open(path, "ab", buffering=0) as file:  # a buffer would be flushed once more on the way out
+        with open(path, "ab", buffering=0) as file:  # a buffer would be flushed again on close
             size = file.tell()
             try:
                 while line:
@@ -125,7 +125,7 @@ def _parsed(lines: list[bytes], path: Path) -> list[dict[str, Any]]:
 
 
 class GrowingLines:
-    """The records of a JSON-lines file, of which only what was added is read."""
+    """The records of a JSON-lines file; each update reads only what was added."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,13 +133,13 @@ class GrowingLines:
 
     def _restart(self) -> None:
         self.records: list[dict[str, Any]] = []
-        self.generation = time.time_ns()  # another whenever it is read from the start: counts from before mean nothing
+        self.generation = time.time_ns()  # new whenever the file is read from the start: earlier counts become invalid
         self._file = 0  # its inode
         self._read = 0  # bytes
-        self._last = b""  # some of them, which must still be there: inodes are used again
+        self._last = b""  # the last bytes read, to compare: inodes are reused
 
     def update(self) -> list[dict[str, Any]]:
-        """All records; a line that is being written is left for later."""
+        """All records; an incomplete last line is left for later."""
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())

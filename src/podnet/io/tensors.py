@@ -1,7 +1,7 @@
-"""Tensors on disk that verify themselves.
+"""Tensor files that verify themselves.
 
-A tensor file is plain safetensors (no code can hide in it) whose metadata carries JSON and the SHA-256 of the whole
-file, so that a file cut short or changed by one byte is named as damaged instead of being half believed.
+A tensor file is plain safetensors (loading it executes no code). Its metadata holds JSON and the SHA-256 of the whole
+file, so a truncated or changed file is reported as damaged instead of being partly used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 from podnet.errors import DamagedFileError, PodnetError
 from podnet.io.files import write_atomically
 
-_BLANK = b"0" * 64  # stands where the digest goes while the digest is computed
+_BLANK = b"0" * 64  # replaces the digest while the digest is computed
 _KEY = b'"sha256":"'
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Tensors and JSON-able metadata in one self-verifying file."""
+    """Write tensors and JSON-able metadata to one self-verifying file."""
     header = {"podnet": json.dumps(meta), "sha256": _BLANK.decode()}
     data = bytearray(dump_tensors({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, header))
     start = _digest_position(data)
@@ -34,7 +34,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, A
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` wrote; DamagedFileError where the file is not as it was written."""
+    """Read what `save_tensors` wrote; DamagedFileError if the file has changed."""
     try:
         data = bytearray(path.read_bytes())
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What is kept of old classes: exemplars, how they are chosen, the means of their features. May import `data`."""
+"""What is kept of old classes: exemplars, how they are chosen, and their mean features. May import `data`."""

@@ -1,4 +1,4 @@
-"""The exemplars: the few images of old classes that may be kept, each class in the order herding chose them."""
+"""The exemplars: the few images kept of old classes, each class in the order of herding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExemplarMemory:
         return self.per_class if self.per_class is not None else (self.total or 0) // seen
 
     def with_classes(self, images: Images, targets: Tensor, seen: int) -> ExemplarMemory:
-        """The memory after a task: classes reduced to the quota of `seen` classes, those given added or replaced."""
+        """The memory after a task: cut to the quota for `seen` classes, with the given classes added or replaced."""
         if self.images is None or self.targets is None:
             return replace(self, images=images, targets=targets)
         kept = first_of_each_class(self.targets, self.quota(seen))
@@ -45,7 +45,7 @@ class ExemplarMemory:
         return replace(self, images=joined[order], targets=labels[order])
 
     def without_class(self, label: int) -> ExemplarMemory:
-        """The memory as if the class had never been; labels above it move down by one."""
+        """The memory without a class; labels above it move down by one."""
         if self.images is None or self.targets is None:
             return self
         kept = (self.targets != label).nonzero().flatten()

@@ -11,14 +11,14 @@ from podnet.grouping import positions_by_class
 
 
 def herd(features: Tensor, n: int) -> Tensor:
-    """Indices of n of the features (N, D), first = first chosen: each brings the chosen mean closest to the whole mean.
+    """Indices of n of the features (N, D), in the order chosen: each brings the chosen mean closest to the full mean.
 
     >>> herd(torch.tensor([[0.0], [1.0], [5.0]]), 2).tolist()
     [1, 2]
     """
     if not 0 <= n <= len(features):
         raise ValueError(f"cannot choose {n} exemplars among {len(features)} images.")
-    features = features.double()  # near ties must not depend on the order of a float32 sum
+    features = features.double()  # near ties must not depend on the summation order of float32
     mean = features.mean(0)
     chosen_sum = torch.zeros_like(mean)
     free = torch.ones(len(features), dtype=torch.bool, device=features.device)
@@ -33,7 +33,7 @@ def herd(features: Tensor, n: int) -> Tensor:
 
 
 def herd_classes(features: Tensor, targets: Tensor, labels: Iterable[int], quota: int, reserved: int = 0) -> Tensor:
-    """Indices of `quota` exemplars of each class, class by class; `reserved` of them are its first images, unchosen."""
+    """Indices of `quota` exemplars of each class, class by class. The first `reserved` are simply its first images."""
     positions = positions_by_class(targets)
     chosen = []
     for label in labels:

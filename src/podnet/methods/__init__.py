@@ -1,4 +1,4 @@
-"""What learns: one file a method, each reading like its paper. May import `nets`, `memory` and all below them."""
+"""The methods: one file each, close to its paper. May import `nets`, `memory` and all below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a method is: its hyper-parameters as fields, a classifier, how it grows, and its phases of training as data."""
+"""A method: its hyper-parameters as fields, a classifier, how it grows, and its phases of training as data."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pool:
     """The images a task may train on: those of the new classes, then the exemplars of the old ones."""
 
     targets: Tensor
-    taught: tuple[int, ...]  # labels of the classes of the task; all others are there as exemplars only
+    taught: tuple[int, ...]  # labels of the task's classes; the others have exemplars only
     quota: int  # exemplars a class may keep
-    herded: Callable[[], Tensor]  # indices of the exemplars that the network now would choose for the classes taught
+    herded: Callable[[], Tensor]  # indices of the exemplars of the taught classes, chosen with the current features
 
 
 def everything(pool: Pool) -> Tensor:
@@ -39,7 +39,7 @@ def everything(pool: Pool) -> Tensor:
 
 
 def balanced(pool: Pool) -> Tensor:
-    """As many images of each new class as of each old one: freshly herded, beside the exemplars within the quota."""
+    """As many images of each new class as of each old one: newly herded ones, and the exemplars within the quota."""
     kept = first_of_each_class(pool.targets, pool.quota)
     fresh = torch.isin(pool.targets[kept], torch.tensor(pool.taught))
     return torch.cat([pool.herded(), kept[~fresh]])
@@ -50,7 +50,7 @@ def all_parameters(network: Network) -> list[nn.Parameter]:
 
 
 def all_but_old_classes(network: Network) -> list[nn.Parameter]:
-    """Backbone, scale and the newest classes: the old classes' proxies stay as they are."""
+    """Backbone, scale and the newest classes; the proxies of old classes stay fixed."""
     old = {id(weight) for weight in network.classifier.weights[:-1]}
     return [parameter for parameter in network.parameters() if id(parameter) not in old]
 
@@ -61,7 +61,7 @@ def without_scale(network: Network) -> list[nn.Parameter]:
 
 
 def class_weights(network: Network) -> list[nn.Parameter]:
-    """The classifier's weights of all classes, without its scale."""
+    """The classifier's weights for all classes, without its scale."""
     return list(network.classifier.weights)
 
 
@@ -75,8 +75,8 @@ def imprint_new_classes(
 ) -> None:
     """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes.
 
-    With `unit` the centres are normalised before they get the length of the old proxies. With `first` the first classes
-    are imprinted, too, and get unit length.
+    With `unit` the centres are normalised before they are scaled to the length of the old proxies. With `first` the
+    first classes are imprinted too, with unit length.
     """
     classifier = network.classifier
     assert isinstance(classifier, LocalSimilarityClassifier)
@@ -91,7 +91,7 @@ def imprint_new_classes(
 
 @dataclass(frozen=True)
 class Phase:
-    """One stage of training, for the one epoch loop to carry out."""
+    """One stage of training, carried out by the epoch loop."""
 
     name: str
     loss: Loss
@@ -105,7 +105,7 @@ class Phase:
     update_statistics: bool = True  # BatchNorm in training mode
     weight_decay: float | None = None  # None: the method's
     clip: float | None = None  # clamp each gradient element
-    penalty: Callable[[Network], dict[str, Tensor]] | None = None  # terms of the weights, beside those of the loss
+    penalty: Callable[[Network], dict[str, Tensor]] | None = None  # terms of the weights, added to those of the loss
 
     def __post_init__(self) -> None:
         for part, example in {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}.items():
@@ -121,29 +121,29 @@ def constant(lr: float) -> Schedule:
 
 
 def cosine(lr: float, epochs: int, lag: int = 0) -> Schedule:
-    """Cosine annealing to zero; with a `lag` of 1 the first two epochs have the same learning rate, as released."""
+    """Cosine annealing to zero. With `lag` 1 the first two epochs have the same learning rate (released code)."""
     return lambda epoch: lr * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
 
 
 def stepwise(lr: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
-    """The learning rate multiplied by `factor` at each milestone, a share of all epochs."""
+    """The learning rate multiplied by `factor` at each milestone, given as a share of all epochs."""
     starts = [round(share * epochs) for share in milestones]
     return lambda epoch: lr * factor ** sum(epoch >= start for start in starts)
 
 
-DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits; the papers know no such data
+DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits, which the papers do not use
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """The base of all methods: how long and how fast to train, and what every one of them must say.
+    """The base of all methods: epochs and learning rates, and what every method must define.
 
-    Defaults are each paper's for CIFAR-100; `presets` hold what differs for other data and for the choices of the
-    field that `switch` names.
+    Defaults are each paper's for CIFAR-100; `presets` hold what differs for other data, and for the choices of the
+    field named by `switch`.
     """
 
     epochs: int = 160
-    step_epochs: int | None = None  # of the tasks after the first; None: as many as there
+    step_epochs: int | None = None  # for tasks after the first; None: the same as the first
     batch_size: int = 128
     lr: float = 0.1
     momentum: float = 0.9
@@ -153,14 +153,14 @@ class Method:
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    source: ClassVar[str] = ""  # FILE.py:CLASS of a user's own method
+    source: ClassVar[str] = ""  # FILE.py:CLASS of a user-defined method
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
     keeps_exemplars: ClassVar[bool] = True
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    switch: ClassVar[str] = ""  # the field whose choices have presets, too
-    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters that have no say in the first task
+    switch: ClassVar[str] = ""  # the field whose choices also have presets
+    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters without effect in the first task
     positive: ClassVar[frozenset[str]] = frozenset(
         {
             "epochs",
@@ -189,15 +189,15 @@ class Method:
 
     @property
     def rectifies(self) -> bool:
-        """Whether the classifier is given the last map rectified."""
+        """Whether the classifier gets the last map after ReLU."""
         return False
 
     def of_run(self, classes: int) -> Method:
-        """The method in a run of so many classes in all, where it wants to know."""
+        """The method for a run of this many classes in total, if it depends on that."""
         return self
 
     def reserved(self, quota: int) -> int:
-        """How many of a class's `quota` exemplars the main phase must never see; they come first."""
+        """How many of a class's `quota` exemplars the main phase never trains on; they come first."""
         return 0
 
     def classifier(self, dim: int) -> GrowingClassifier:
@@ -205,7 +205,7 @@ class Method:
         return LinearClassifier(dim)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        """Add `new` classes to the network. `features()` gives the new images' features and targets."""
+        """Add `new` classes to the network. `features()` returns the new images' features and targets."""
         network.classifier.add_classes(new)
 
     def phases(self, old: int, new: int) -> list[Phase]:
@@ -214,7 +214,7 @@ class Method:
 
 
 def phases_of(method: Method, old: int, new: int) -> list[Phase]:
-    """The phases of a task of a method, which may be a user's own, if they are what they should be."""
+    """The phases of a task, checked: the method may be user-defined."""
     if old and method.step_epochs is not None:
         method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new)

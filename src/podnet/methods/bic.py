@@ -25,10 +25,10 @@ class BiC(Method):
     milestones: tuple[float, ...] = (0.4, 0.6, 0.8)  # a tenth of the learning rate after these shares of the epochs
     weight_decay: float = 2e-4
     temperature: float = 2.0
-    held_out: float = 0.1  # share of the exemplars that only the bias correction ever sees
+    held_out: float = 0.1  # share of the exemplars used only for the bias correction
     bias_epochs: int = 200
     bias_lr: float = 0.05
-    bias_penalty: float = 0.1  # times β², in the loss of the correction
+    bias_penalty: float = 0.1  # multiplies β² in the loss of the correction
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
@@ -64,13 +64,13 @@ class BiC(Method):
         return count
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        """Training goes on with plain outputs; only the teacher, copied before, keeps the last correction."""
+        """Train with uncorrected outputs. Only the teacher, copied earlier, keeps the last correction."""
         assert isinstance(network.classifier, BiasCorrectedClassifier)
         network.classifier.forget_corrections()
         network.classifier.add_classes(new)
 
     def phases(self, old: int, new: int) -> list[Phase]:
-        share = old / (old + new)  # λ of the paper
+        share = old / (old + new)  # λ in the paper
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             if teacher is None:

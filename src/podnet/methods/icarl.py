@@ -15,17 +15,17 @@ from podnet.nets.network import Outputs
 
 @dataclass(frozen=True, kw_only=True)
 class ICaRL(Method):
-    """Sigmoid outputs, the old ones distilled from the teacher; made for NME, its CNN is the paper's hybrid 1.
+    """Sigmoid outputs, distilled from the teacher for old classes. Made for NME; its CNN is the paper's hybrid 1.
 
-    The variant "podnet" is what the authors of PODNet ran: the loss is a mean over the classes seen, the classifier is
-    given rectified features, and learning rates differ.
+    The variant "podnet" is what the authors of PODNet ran: the loss is a mean over the classes seen, the classifier
+    gets features after ReLU, and learning rates differ.
     """
 
     epochs: int = 70
     lr: float = 2.0
     milestones: tuple[float, ...] = (0.7, 0.9)  # a fifth of the learning rate after these shares of the epochs
-    weight_decay: float = 2e-5  # Theano's 1e-5 Σ W² has that as its gradient; on ImageNet TensorFlow's ½ Σ W² has 1e-5
-    total_classes: int | None = None  # the paper's loss, and so its lr, is a mean over outputs for all of the run's
+    weight_decay: float = 2e-5  # the gradient of Theano's 1e-5 Σ W²; on ImageNet TensorFlow's ½ Σ W² has 1e-5
+    total_classes: int | None = None  # the paper's loss, and so its lr, is a mean over the outputs of all classes
     variant: Literal["icarl", "podnet"] = "icarl"
 
     name = "icarl"

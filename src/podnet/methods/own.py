@@ -1,4 +1,4 @@
-"""A method from a file of the user's own: `--method my_method.py:MyMethod`."""
+"""User-defined methods from a file: `--method my_method.py:MyMethod`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podnet.methods.base import Method
 
 
 def load_method(spec: str) -> type[Method]:
-    """The class that "FILE.py:CLASS" names. The file is run: it is the user's program, not data."""
+    """The class named by "FILE.py:CLASS". The file is executed: it is the user's program, not data."""
     file, _, name = spec.rpartition(":")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
@@ -51,7 +51,7 @@ def _run(path: Path) -> object:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses look their module up to read annotations
+    sys.modules[module_name] = module  # dataclasses look up their module to read annotations
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -49,10 +49,10 @@ class PODNet(Method):
     proxies: int = 10  # per class; 1 is the cosine classifier
     classification: Literal["nca", "cross_entropy"] = "nca"
     margin: float = 0.6
-    eta: float = 1.0  # the first scale of the similarities
+    eta: float = 1.0  # initial scale of the similarities
     learn_eta: bool = True
-    sharpness: float = 1.0  # of the weights of a class's proxies: multiplies similarities before their softmax
-    imprint_first: bool = False  # the first classes, too: for a pretrained backbone, which the paper does not have
+    sharpness: float = 1.0  # multiplies similarities before the softmax over a class's proxies
+    imprint_first: bool = False  # imprint the first classes too: for a pretrained backbone; not in the paper
     finetune_epochs: int = 20
     finetune_lr: float = 0.05
     finetune_batchnorm: Literal["fixed", "moving"] = "fixed"  # its statistics; they move in the released code
@@ -82,7 +82,7 @@ class PODNet(Method):
             "finetune_lr": 0.01,
             "backbone": "resnet18",
         },
-        # Not the paper's. Weaker distillation than for ImageNet, and similarities that count from the first update.
+        # Not from the paper: weaker distillation than for ImageNet, and similarities that matter from the first update.
         "pretrained": {"lambda_c": 3.0, "lambda_f": 1.0, "eta": 10.0, "finetune_lr": 0.05, "imprint_first": True},
         "digits": {**DIGITS, "finetune_epochs": 10},
         # On few images the bias to the new class takes many updates to undo.
@@ -108,7 +108,7 @@ class PODNet(Method):
 
     def phases(self, old: int, new: int) -> list[Phase]:
         released = self.fidelity == "released"
-        # η does not learn with the NCA loss in later tasks, where an easy new class would drive it up without end.
+        # With the NCA loss η is fixed in later tasks: an easy new class would increase it without limit.
         rests = old > 0 and self.classification == "nca" and not released
         train = Phase(
             "train",
@@ -133,7 +133,7 @@ class PODNet(Method):
         return [train, finetune] if old and self.finetune_epochs else [train]
 
     def loss(self, student: Outputs, teacher: Outputs | None, targets: Tensor, growth: float) -> dict[str, Tensor]:
-        """Classification, and where there is a teacher POD and POD-flat, whose weights grow with the classes seen."""
+        """Classification, and with a teacher POD and POD-flat, whose weights grow with the number of classes seen."""
         terms = self.classify(student, targets)
         if teacher is not None and self.lambda_c:
             weight = growth if self.adaptive_c else 1.0
@@ -144,16 +144,16 @@ class PODNet(Method):
         return terms
 
     def classify(self, student: Outputs, targets: Tensor) -> dict[str, Tensor]:
-        """The classification loss, equation 9 or the cross-entropy of the ablation."""
+        """The classification loss: equation 9, or the cross-entropy of the ablation."""
         if self.classification == "cross_entropy":
             return {"ce": lsc_cross_entropy(student.similarities, targets, student.scale)}
-        # Equation 9 with one freedom taken: η does not learn through δ. It would, to save the η δ that is paid
-        # until classes are 0.6 apart, shrink to zero, where the loss no longer looks at the similarities.
+        # Equation 9 with one change: η gets no gradient through δ. Otherwise it would shrink to zero to save the η δ
+        # that is paid until classes are 0.6 apart; at zero the loss no longer depends on the similarities.
         margin = self.margin * student.scale.detach()
         return {"nca": nca(student.logits, targets, margin=margin, fidelity=self.fidelity)}
 
     def distance(self, teacher: Outputs, student: Outputs) -> Tensor:
-        """The distillation between maps: POD, or a loss of another paper in the ablation."""
+        """The distillation between maps: POD, or another paper's loss in the ablation."""
         if self.distillation == "perceptual_features":
             return perceptual_features(teacher.maps, student.maps)
         if self.distillation == "perceptual_style":
@@ -163,8 +163,8 @@ class PODNet(Method):
         return pod(teacher.maps, student.maps, self.distillation, self.fidelity)
 
     def _attention_distance(self, teacher: Outputs, student: Outputs) -> Tensor:
-        """Between Grad-CAM maps of one old class an image: the student's highest as released, else the teacher's."""
-        fidelity: Fidelity = self.fidelity if self.distillation == "gradcam" else "paper"  # that of Dhar et al.
+        """Between Grad-CAM maps of one old class per image: the student's highest as released, else the teacher's."""
+        fidelity: Fidelity = self.fidelity if self.distillation == "gradcam" else "paper"  # as in Dhar et al.
         seen = student.similarities[:, : teacher.similarities.shape[1]]
         top = (seen if fidelity == "released" else teacher.similarities).argmax(1, keepdim=True)
         scores = [outputs.similarities.gather(1, top) for outputs in (teacher, student)]

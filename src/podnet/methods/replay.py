@@ -1,4 +1,4 @@
-"""What every method is measured against: fine-tuning and plain replay from below, joint training from above."""
+"""The bounds for every method: fine-tuning and plain replay (lower), joint training (upper)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podnet.nets.network import Network, Outputs
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Method):
-    """Cross-entropy on the new images and the exemplars, nothing else against forgetting."""
+    """Cross-entropy on the new images and the exemplars; no other measure against forgetting."""
 
     name = "replay"
     summary = "Plain rehearsal of the exemplars, no distillation"
@@ -30,7 +30,7 @@ class Replay(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning(Replay):
-    """Cross-entropy on the new images alone: no memory, and nothing against forgetting."""
+    """Cross-entropy on the new images only: no memory, no measure against forgetting."""
 
     name = "finetuning"
     summary = "Training on the new classes alone, no memory: what forgetting looks like"
@@ -51,7 +51,7 @@ class Joint(Replay):
     sees_all_data = True
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        """Forget everything: random weights for the classes seen so far and the new ones."""
+        """Reinitialise everything: random weights for the classes seen so far and the new ones."""
         seen = network.classifier.classes + new
         network.backbone = BACKBONES[self.backbone](network.backbone.channels, self.backbone_fidelity)
         network.classifier = self.classifier(network.backbone.dim)

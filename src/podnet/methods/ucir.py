@@ -31,11 +31,11 @@ class UCIR(Method):
     milestones: tuple[float, ...] = (1 / 2, 3 / 4)  # a tenth of the learning rate after these shares of the epochs
     lambda_base: float = 5.0  # weight of less-forget, times √(old/new)
     ranking_weight: float = 1.0
-    negatives: int = 2  # the hardest new classes of an exemplar
+    negatives: int = 2  # the hardest new classes for an exemplar
     margin: float = 0.5
     finetune_epochs: int = 0  # class-balanced fine-tuning of the classifier; the authors use it on ImageNet
     finetune_lr: float = 0.01
-    backbone: str = "resnet32-ucir"  # its authors' own, which the PODNet paper ran, too
+    backbone: str = "resnet32-ucir"  # the authors' own; the PODNet paper used it too
 
     name = "ucir"
     summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"

@@ -33,22 +33,22 @@ from podnet.nets.building import require_known, require_room, start_from
 from podnet.nets.timm import expected_images
 from podnet.scenario.tasks import Task
 
-SHIFT = 1 / 8  # of the shorter side, by which a random crop may be moved: CIFAR's 4 of 32 pixels
+SHIFT = 1 / 8  # share of the shorter side by which a random crop may move: CIFAR's 4 of 32 pixels
 
 
 class PODNetClassifier(ClassifierMixin, BaseEstimator):
     """An image classifier that learns classes in steps and keeps what it learned before.
 
     X is a uint8 array of images, (N, H, W) or (N, H, W, channels), or a list of paths or Pillow images, which are
-    scaled and cut to `image_size`. y holds labels of any hashable kind. Each call of `partial_fit` is a task: classes
-    that are new are added, images of known ones refresh them; `memory_per_class` images of each are kept for later.
+    scaled and cropped to `image_size`. y holds labels of any hashable kind. Each call of `partial_fit` is a task: it
+    adds new classes and refreshes known ones; `memory_per_class` images of each are kept for later.
 
     Parameters
     ----------
     epochs
         Epochs of each task.
     finetune_epochs
-        Epochs of the balanced fine-tuning after each task but the first.
+        Epochs of the balanced fine-tuning after each task except the first.
     batch_size
         Images per update.
     lr
@@ -60,7 +60,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     backbone
         "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
-        What a backbone of timm starts from: "hub", a .safetensors file, or "none".
+        Initial weights of a timm backbone: "hub", a .safetensors file, or "none".
     memory_per_class
         Images kept of each class.
     image_size
@@ -70,9 +70,9 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     inference
         "cnn", the classifier, or "nme", the nearest mean of exemplars.
     device
-        "cpu", "cuda" ...; "auto" is a GPU where there is one.
+        "cpu", "cuda" ...; "auto" is a GPU if there is one.
     random_state
-        With an integer the same data gives the same model.
+        With an integer, the same data gives the same model.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             return self.partial_fit(X, y)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:
-        """Learn these images, of new or of known classes, beside what is known. `classes` is not needed.
+        """Learn these images, of new or known classes, in addition to what is known. `classes` is not needed.
 
         If it fails or is interrupted, the classifier is as before the call.
         """
@@ -130,7 +130,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
                 self.learner_: Learner = copy.deepcopy(self.learner_)
             else:
                 self.shape_ = tuple(images.shape[1:])
-                self.learned_: list[Any] = []  # the classes in the order they came
+                self.learned_: list[Any] = []  # the classes in the order they were learned
                 self.tasks_ = 0
                 self.learner_ = self._new_learner(images)
             for _ in self.learner_.learn(self._task(images, labels)):
@@ -155,7 +155,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write one file that `load` reads; labels must be texts, numbers or truth values."""
+        """Write one file that `load` reads; labels must be strings, numbers or booleans."""
         check_is_fitted(self, "learner_")
         if not all(isinstance(label, str | int | float | bool) for label in self.learned_):
             raise ValueError("only labels that are texts, numbers or truth values can be saved.")
@@ -174,7 +174,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> PODNetClassifier:
-        """The classifier that `save` wrote."""
+        """Load the classifier that `save` wrote."""
         tensors, meta = load_tensors(Path(path))
         try:
             made = cls(**meta["parameters"])
@@ -189,7 +189,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
-        """After any exception, Ctrl-C included, all attributes are as before; inside, replace them, never mutate."""
+        """After any exception, Ctrl-C included, all attributes are restored; inside, replace them, never mutate."""
         before = self.__dict__.copy()
         try:
             yield
@@ -203,7 +203,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         pixels = images.double() / 255
         mean = tuple(pixels.mean((0, 2, 3)).tolist())
         std = tuple(pixels.std((0, 2, 3)).clamp(min=0.01).tolist())
-        if self.weights != "none" and self.shape_[0] == 3:  # as the weights were trained
+        if self.weights != "none" and self.shape_[0] == 3:  # as in pretraining
             expected = expected_images(self.backbone)
             mean, std = expected.mean, expected.std
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -286,7 +286,7 @@ def to_labels(y: Any) -> list[Any]:
 
 
 def _sorted(labels: list[Any]) -> tuple[np.ndarray, list[int]]:
-    """The labels sorted, where they can be, as an array; and where each was."""
+    """The labels as an array, sorted if possible; and the original index of each."""
     try:
         order = sorted(range(len(labels)), key=lambda i: labels[i])
     except TypeError:

@@ -1,10 +1,10 @@
-"""A model for other programs: one graph from pixels to the confidences of both inferences.
+"""Export a model for other programs: one graph from pixels to the confidences of both inferences.
 
     input    pixels   uint8 (N, 3, S, S), RGB; N may be any number. Normalisation is inside.
     output   cnn      float (N, classes), the confidences of the classifier
              nme      float (N, classes), those of the nearest mean of exemplars
 
-What is left to do for a photo is described in the file: turn it upright, scale it, cut out the centre.
+The file describes the remaining preprocessing of a photo: rotate it upright, scale it, cut out the centre.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from podnet.nets.network import frozen_copy
 
 Format = Literal["onnx", "torch"]
 ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
-TOLERANCE = 1e-4  # of a confidence, between the file and the model
+TOLERANCE = 1e-4  # largest allowed difference of a confidence between file and model
 MOST_CHECKED = 200  # photos
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime")}
 
@@ -58,14 +58,14 @@ class Exported(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.network((pixels.float() - self.mean) / self.std)
-        # As `memory.means.nme_scores`, whose cdist ONNX does not have; the export is checked against it.
+        # Equals `memory.means.nme_scores`, which uses cdist; ONNX lacks that. The export is checked against it.
         distances = (F.normalize(outputs.embedding)[:, None] - self.means).square().sum(2)
         cnn = confidences(outputs.logits, self.temperatures["cnn"])
         return cnn, confidences(-distances, self.temperatures["nme"])
 
 
 def describe(model: Model) -> dict[str, str]:
-    """What a program must know to use the graph, as text."""
+    """What a program must know to use the graph, as strings."""
     size = model.settings.image_size
     shorter = shorter_side(size)
     return {
@@ -78,14 +78,14 @@ def describe(model: Model) -> dict[str, str]:
 
 
 def export(model: Model, path: Path, kind: Format) -> tuple[int, float]:
-    """Write the file after it was checked; on how many photos, and the largest difference of a confidence."""
+    """Check the exported model and write the file; returns how many photos were checked and the largest difference."""
     missing = [name for name in NEEDED.get(kind, ()) if find_spec(name) is None]
     if missing:
         raise PodnetError(f"export to {kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
     unfinished = path.with_name(f".exporting-{path.name}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, about itself
+            warnings.simplefilter("ignore")  # torch's warnings about itself
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # about packages that are not needed
             run = (_write_onnx if kind == "onnx" else _write_torch)(model, unfinished)
         photos = _real_photos(model)
@@ -136,7 +136,7 @@ def _example(model: Model) -> Tensor:
 
 
 def _real_photos(model: Model) -> Photos:
-    """The photos in the model file, those that were never trained on first."""
+    """The photos in the model file, those never trained on first."""
     kept = [images for images in (model.held_out, model.learner.memory.images) if isinstance(images, Photos)]
     if not kept:
         raise PodnetError("the model was saved without photos; export the file that has them, to check the result on.")

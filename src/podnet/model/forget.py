@@ -1,4 +1,4 @@
-"""Taking classes out of a model file for good."""
+"""Remove classes from a model file for good."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podnet.model.model import Model, changing, load_model
 
 
 def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
-    """Remove classes from the file; how many photos of each were in it. The file is replaced after it was searched."""
+    """Remove classes and return how many photos each had. The new file must contain none of these photos."""
     with changing(path, undoable):
         model = load_model(path)
         photos = {name: _photos_of(model, model.label_of(name)) for name in names}
@@ -34,7 +34,7 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
 
 
 def _photos_of(model: Model, label: int) -> list[bytes]:
-    """The exemplars and the held-out photos of a class, as they are in the file."""
+    """The exemplars and the held-out photos of a class, as stored in the file."""
     memory = model.learner.memory
     found: list[bytes] = []
     for images, targets in ((memory.images, memory.targets), (model.held_out, model.held_out_targets)):

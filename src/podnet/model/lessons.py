@@ -1,4 +1,4 @@
-"""Teaching a model: what one call will learn, and the learning itself, which can be interrupted and taken up again."""
+"""Teach a model: plan what one call will learn, then learn it. Learning can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from podnet.randomness import generator
 from podnet.scenario.tasks import Task
 
 CHECKPOINT_SECONDS = 60
-MOST_HELD_OUT = 25  # photos a class: they travel in the model file
-FEWEST_FOR_HELD_OUT = 5  # photos of a class below which none is held out
+MOST_HELD_OUT = 25  # photos per class; they are stored in the model file
+FEWEST_FOR_HELD_OUT = 5  # with fewer photos of a class, none is held out
 
 
 @dataclass(frozen=True)
 class Plan:
     """What one call learns."""
 
-    new: tuple[str, ...]  # classes, in the order they will have
+    new: tuple[str, ...]  # classes, in their future order
     refreshed: tuple[str, ...]  # known classes that get more photos
     ignored: tuple[str, ...]  # known classes whose photos are not used
     training: tuple[Photo, ...]
     held_out: tuple[Photo, ...]
 
     def digest(self, choice: Choice, model: Path) -> str:
-        """Tells whether an interrupted call was about the same."""
+        """A fingerprint of the call: an interrupted one with the same can be resumed."""
         photos = [(photo.digest, photo.label) for photo in (*self.training, *self.held_out)]
         before = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else ""
         facts = [asdict(choice.settings), asdict(choice.training), self.new, self.refreshed, photos, before]
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Resumed:
-    """An interrupted call goes on."""
+    """An interrupted call continues."""
 
     phase: int
     epoch: int
@@ -61,12 +61,12 @@ class Resumed:
 
 @dataclass(frozen=True)
 class NotResumed:
-    """An interrupted call was about other photos or settings; what it left is replaced as this one goes on."""
+    """An interrupted call had other photos or settings; its checkpoint will be replaced."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """The classes are learned and measured, the file comes next; the entry of the history tells how well."""
+    """The classes are learned and measured, the file is written next; the history entry has the accuracies."""
 
     entry: dict[str, Any]
     before: dict[str, Any] | None  # the entry before it
@@ -77,16 +77,16 @@ Record = Iteration | Epoch | Resumed | NotResumed | Learned
 
 @dataclass(frozen=True)
 class Lesson:
-    """All that one call of learn is about."""
+    """Everything about one call of learn."""
 
-    model: Model | None  # as it is before
+    model: Model | None  # before the call
     collection: Collection
     todo: Plan
     choice: Choice
 
 
 def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: bool, device: str) -> Lesson:
-    """Look at the model and the photos and decide what is learned, and how; `given` settings go first."""
+    """Read the model and the photos and decide what is learned, and how; `given` settings have priority."""
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(photos)
     todo = plan(collection, model, given.get("held_out", Training.held_out), include_known)
@@ -96,7 +96,7 @@ def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: b
 
 
 def plan(collection: Collection, model: Model | None, share: float, include_known: bool) -> Plan:
-    """Which classes are new, and which photos are held out; asked again it says the same."""
+    """Which classes are new, and which photos are held out; deterministic."""
     if not 0 <= share <= 0.5:
         raise ConfigError(f"held_out is {share}; give a share from 0 to 0.5.")
     known = dict.fromkeys(model.names if model else ())
@@ -112,7 +112,7 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     if model is not None and not model.can_learn:
         raise PodnetError("the model was saved without exemplars; it can predict, but it cannot go on learning.")
     training, held_out = [], []
-    measured_with = set(model.held_out_digests) if model else set()  # never to be trained on
+    measured_with = set(model.held_out_digests) if model else set()  # never train on these
     usable: dict[str, list[Photo]] = {label: [] for label in counts}
     for photo in collection.photos:
         if photo.digest not in measured_with:
@@ -129,7 +129,7 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
 
 
 def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Photo]]:
-    """The photos of one class to train on, and those held out; asked again it says the same."""
+    """The photos of one class to train on, and those held out; deterministic."""
     if len(photos) < FEWEST_FOR_HELD_OUT:
         return list(photos), []
     count = min(MOST_HELD_OUT, round(share * len(photos)))
@@ -140,7 +140,7 @@ def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Phot
 def teach(
     path: Path, lesson: Lesson, device: str, workers: int, exemplars: bool = True, undoable: bool = False
 ) -> Iterator[Record]:
-    """Learn what is planned and write the model; until then the file is as it was, and this can be taken up again."""
+    """Learn what is planned, then replace the model file. After an interruption the same call continues."""
     with changing(path, undoable):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
@@ -179,7 +179,7 @@ def _teach(path: Path, taught: Model, todo: Plan, choice: Choice, workers: int) 
 
 
 def interrupted(path: Path) -> bool:
-    """Whether there is an interrupted call to continue: it wrote its checkpoint after the model was changed last."""
+    """Whether there is an interrupted call to continue: its checkpoint is newer than the model."""
     checkpoint = checkpoint_file(path)
     if not checkpoint.exists():
         return False
@@ -215,7 +215,7 @@ def _photos(photos: tuple[Photo, ...], choice: Choice, workers: int) -> Photos:
 
 
 def _restored(file: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The state that an interrupted call about the same left; of another one there is no use."""
+    """The state of an interrupted call with the same digest, if there is one."""
     if not file.exists():
         return None
     try:
@@ -226,7 +226,7 @@ def _restored(file: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any
 
 
 def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str, Any]:
-    """Bring the model's records up to date; the entry of its history."""
+    """Update the model's records; returns the new history entry."""
     today = datetime.date.today().isoformat()
     counts = Collection(todo.training).counts
     old = len(model.classes)
@@ -255,7 +255,7 @@ def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str,
 
 
 def _hold_out(model: Model, todo: Plan, choice: Choice, workers: int) -> None:
-    """Keep the photos held out this time beside those from before."""
+    """Add the newly held-out photos to the earlier ones."""
     label_of = {name: label for label, name in enumerate(model.names)}
     fresh = _photos(todo.held_out, choice, workers)
     both = model.held_out.followed_by(fresh) if model.held_out is not None else fresh

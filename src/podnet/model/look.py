@@ -1,4 +1,4 @@
-"""One photo, looked at closely: what both inferences say, and where the network looked."""
+"""One photo in detail: the answers of both inferences, and where the network looked."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from podnet.model.predict import rank
 
 @dataclass(frozen=True)
 class Look:
-    """The most likely classes by each inference, and how much each part of what the network saw spoke for `label`."""
+    """The most likely classes by each inference, and a Grad-CAM map for `label`."""
 
-    ranked: dict[str, list[tuple[str, float]]]  # inference -> class and confidence, the likeliest first
+    ranked: dict[str, list[tuple[str, float]]]  # inference -> class and confidence, the most likely first
     label: int
-    heat: Tensor | None  # (H, W) from 0 to 1; None where the answer does not come from a map
-    seen: tuple[float, float, float, float]  # left, top, right, bottom of what it saw, as shares of the upright photo
+    heat: Tensor | None  # (H, W) from 0 to 1; None if the answer does not depend on a map
+    seen: tuple[float, float, float, float]  # left, top, right, bottom of the seen part, as shares of the upright photo
 
 
 def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> Look:
-    """Look at one encoded photo; the heat map is that of the answer, or of another class."""
+    """Look at one encoded photo; the heat map is for the predicted class, or for `label`."""
     size = model.settings.image_size
     try:
         width, height = measure(photo)
         pixels = torch.from_numpy(decode(photo, size).copy()).permute(2, 0, 1)[None]
-    except Exception as error:  # damaged files make Pillow raise almost anything
+    except Exception as error:  # Pillow raises almost anything on damaged files
         raise DataError(f"the photo cannot be read: {reason(error)}.") from error
     scores = model.learner.predict(pixels)
     ranked = {name: rank(model, table, name, top)[0] for name, table in tables(scores).items()}
@@ -51,6 +51,6 @@ def _heat(model: Model, pixels: Tensor, label: int) -> Tensor | None:
         outputs = learner.network(inputs.requires_grad_())
         try:
             heat = attention(outputs.maps[-1], outputs.logits[:, label])[0].detach().cpu()
-        except RuntimeError:  # some networks of timm hand out maps that the answer does not come from
+        except RuntimeError:  # some timm networks return maps that the answer does not depend on
             return None
     return heat / heat.max().clamp_min(1e-12)

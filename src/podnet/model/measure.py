@@ -1,4 +1,4 @@
-"""How well a model does on photos it was not trained on, and how sure it may say it is."""
+"""Accuracy on held-out photos, and calibration of confidences."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor
 from podnet.engine.extraction import Scores
 from podnet.metrics import INFERENCES, accuracy, accuracy_per_class
 
-UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures where no photo was held out
-SURE_OF_LOSS = 5.0  # points of accuracy by which a class counts as partly forgotten
-FEWEST = 20  # photos that a temperature can be fitted on
+UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures if no photo was held out
+SURE_OF_LOSS = 5.0  # a class that loses more points of accuracy counts as partly forgotten
+FEWEST = 20  # photos needed to fit a temperature
 TEMPERATURES = torch.logspace(-2.5, 1.5, 81).tolist()
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The labels predicted, and accuracy in percent, of all classes and of each; None for a class without photos."""
+    """The predicted labels, and accuracy in percent, of all classes and of each; None for a class without photos."""
 
     predicted: NDArray[np.int64]
     accuracy: float
@@ -31,7 +31,7 @@ class Measured:
 
 
 def tables(scores: Scores) -> dict[str, Tensor]:
-    """The scores (N, classes) of each inference that was made."""
+    """The scores (N, classes) of each available inference."""
     found = {inference: getattr(scores, inference) for inference in INFERENCES}
     return {inference: table for inference, table in found.items() if table is not None}
 
@@ -42,7 +42,7 @@ def confidences(scores: Tensor, temperature: float) -> Tensor:
 
 
 def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
-    """Of both inferences."""
+    """Measure both inferences."""
     measured = {}
     for inference, table in tables(scores).items():
         predicted, labels = table.argmax(1).cpu().numpy(), targets.numpy()
@@ -52,7 +52,7 @@ def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured
 
 
 def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
-    """For each inference the temperature under which photos that were held out are most likely."""
+    """For each inference, the temperature that maximises the likelihood of held-out photos."""
     found = dict(UNMEASURED)
     if len(targets) < FEWEST:
         return found
@@ -63,13 +63,13 @@ def fit_temperatures(scores: Scores, targets: Tensor) -> dict[str, float]:
 
 
 def best_inference(entry: Mapping[str, Any]) -> str:
-    """The one that did better on the photos held out, by an entry of the history."""
+    """The inference that did better on held-out photos, by an entry of the history."""
     found = entry["accuracy"]
     return max(found, key=lambda inference: float(found[inference])) if found else "cnn"
 
 
 def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
-    """Accuracy of a class when it was new and after the last call, by the better inference of now."""
+    """Accuracy of a class when it was new and after the last call, by the currently better inference."""
     best = best_inference(history[-1])
     values = [entry["per_class"].get(best, {}).get(name) for entry in history]
     known = [value for value in values if value is not None]
@@ -77,7 +77,7 @@ def then_and_now(history: Sequence[Mapping[str, Any]], name: str) -> tuple[float
 
 
 def partly_forgotten(entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
-    """Classes that do worse than after the call before, then and now, by the better inference of now, worst first."""
+    """Classes worse than after the previous call: then and now, by the currently better inference, worst first."""
     best = best_inference(entry)
     now, then = entry["per_class"].get(best, {}), before["per_class"].get(best, {}) if before else {}
     both = [(name, value, now[name]) for name, value in then.items() if value is not None and now.get(name) is not None]

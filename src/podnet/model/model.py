@@ -1,7 +1,7 @@
-"""The model file: weights, exemplars, class names, settings and history in one file that no code can hide in.
+"""The model file: weights, exemplars, class names, settings and history in one file. Loading it executes no code.
 
-tensors     learner.*    what the learner knows: weights, class means, exemplars as small encoded photos
-            held_out.*   photos that were never trained on, to measure with when their folder is long gone
+tensors     learner.*    the state of the learner: weights, class means, exemplars as small encoded photos
+            held_out.*   photos that were never trained on, to measure with even if their folder is gone
 metadata    format, settings, classes, history, temperatures, and the learner's own
 """
 
@@ -28,8 +28,8 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
 
-FORMAT = 2  # of what is written; what changed from one to the next is in UPGRADES
-UNTRAINED = Training(epochs=1, batch_size=8)  # of a model that only predicts
+FORMAT = 2  # of the files written; UPGRADES has the changes between formats
+UNTRAINED = Training(epochs=1, batch_size=8)  # for a model that only predicts
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, PodnetError)
 
 
@@ -39,12 +39,12 @@ class ClassRecord:
 
     name: str
     learned: str  # the day, as 2026-11-16
-    photos: int  # that it was trained on, in all calls
+    photos: int  # photos it was trained on, in all calls
 
 
 @dataclass
 class Model:
-    """A classifier with all it needs to predict, to be measured and to go on learning."""
+    """A classifier with all it needs to predict, to be measured and to continue learning."""
 
     settings: Settings
     learner: Learner
@@ -61,7 +61,7 @@ class Model:
 
     @property
     def can_learn(self) -> bool:
-        """Without exemplars old classes would be forgotten."""
+        """False without exemplars: old classes would be forgotten."""
         return self.learner.memory.images is not None
 
     def label_of(self, name: str) -> int:
@@ -70,7 +70,7 @@ class Model:
         return self.names.index(name)
 
     def save(self, path: Path, exemplars: bool = True) -> None:
-        """Write the file, whole or not at all; without exemplars and held-out photos it is small and only predicts."""
+        """Write the file atomically. Without exemplars and held-out photos it is small and can only predict."""
         tensors, learned = self.learner.state()
         tensors = {
             f"learner.{name}": tensor for name, tensor in tensors.items() if exemplars or not name.startswith("memory.")
@@ -90,7 +90,7 @@ class Model:
         save_tensors(path, tensors, meta)
 
     def forget(self, name: str) -> None:
-        """Remove a class: its proxies, its exemplars and held-out photos, its name wherever it is noted."""
+        """Remove a class: its proxies, exemplars, held-out photos, and its name everywhere."""
         label = self.label_of(name)
         if len(self.classes) == 1:
             raise PodnetError(f"'{printable(name)}' is the only class of the model; remove the file instead.")
@@ -106,21 +106,21 @@ class Model:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """What an interrupted call of learn left, beside the model."""
+    """The checkpoint of an interrupted call of learn, beside the model."""
     return path.with_name(f".{path.name}.learning")
 
 
 @contextmanager
 def changing(path: Path, undoable: bool = False) -> Iterator[None]:
-    """Only one process at a time may change a model.
+    """Lock the model: only one process at a time may change it.
 
-    Undoable, the file as it was is kept until it is accepted (`podnet.model.undo`) or changed again. What an
-    interrupted call of learn left is of no use for a changed model and removed.
+    With `undoable` the previous file is kept until the change is accepted (`podnet.model.undo`) or another follows. The
+    checkpoint of an interrupted call of learn is useless for a changed model and is removed.
     """
     lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
     with locked(lock, f"another process is changing {printable(path)}; wait for it."):
         try:
-            before.unlink(missing_ok=True)  # of a process that was killed
+            before.unlink(missing_ok=True)  # left by a killed process
             if undoable and path.exists():
                 _link(path, before)
             old = inode(path)
@@ -136,29 +136,29 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
 
 
 def _link(path: Path, other: Path) -> None:
-    """The same file by another name: it is only ever replaced, never written into."""
+    """Hard-link the file: it is only ever replaced, never modified in place."""
     try:
         os.link(path, other)
-    except OSError:  # a file system that has no links
+    except OSError:  # a file system without links
         shutil.copyfile(path, other)
 
 
 def kept_before(path: Path) -> Path:
-    """Where the state before the last change is kept; its name tells of which state, so that it replaces no other."""
+    """The backup of the file before its last change, named after the hash of the current file."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return path.with_name(f".{path.name}.before-{digest[:16]}")
 
 
 def forget_before(path: Path) -> None:
-    """Remove what was kept to undo a change."""
+    """Remove the backup of the file."""
     for file in path.parent.iterdir():
         if file.name.startswith(f".{path.name}.before-"):
             file.unlink(missing_ok=True)
 
 
 def load_model(path: Path, device: str = "cpu") -> Model:
-    """The model in a file. What the file claims is checked against what it holds before anything is built."""
+    """Load a model. What the file claims is checked against its content before anything is built."""
     path = Path(path)
     if path.is_dir():
         raise PodnetError(f"{printable(path)} is a folder, not a model file.")
@@ -216,15 +216,15 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
 
 
 def _with_weights(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Format 2 notes what a backbone started from; before, all started from random weights."""
+    """Format 2 records the initial weights of the backbone; before, they were always random."""
     return {**meta, "format": 2, "settings": {**meta["settings"], "weights": "none"}}
 
 
-UPGRADES = {1: _with_weights}  # format -> the same as the next format has it
+UPGRADES = {1: _with_weights}  # format -> upgrade to the next format
 
 
 def _check_entry(entry: Mapping[str, Any]) -> None:
-    """Whether an entry of the history has what others read from it."""
+    """Check that an entry of the history has the fields that others read."""
     numbers = [entry["photos"], entry["seconds"], *entry["accuracy"].values()]
     for inference in entry["accuracy"]:
         numbers += [value for value in entry["per_class"][inference].values() if value is not None]
@@ -235,7 +235,7 @@ def _check_entry(entry: Mapping[str, Any]) -> None:
 
 
 def _photos(images: Images, targets: Tensor, settings: Settings, classes: int) -> Photos:
-    """The photos of a file, to be seen at the size of the settings and no other."""
+    """The photos of a file, at the size given by the settings."""
     fits = isinstance(images, Photos) and targets.dtype == torch.int64 and targets.shape == (len(images),)
     if not fits or (len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes):
         raise ValueError("its photos and their classes do not fit together")

@@ -1,4 +1,4 @@
-"""Which classes photos show, one answer after the other."""
+"""Predict the classes of photos, one answer after the other."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from podnet.errors import DataError
 from podnet.model.measure import UNMEASURED, confidences, tables
 from podnet.model.model import Model
 
-TOGETHER = 64  # photos that are answered at a time
+TOGETHER = 64  # photos per batch of answers
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most likely classes of a photo, the first of them the answer, each with a confidence from 0 to 1."""
+    """The most likely classes of a photo, best first, each with a confidence from 0 to 1."""
 
     file: str
     ranked: list[tuple[str, float]]
@@ -39,7 +39,7 @@ def predict(
     top: int = 5,
     workers: int = 0,
 ) -> Iterator[Prediction | Failure]:
-    """An answer for each named file, or content of one, in their order."""
+    """An answer for each named file or content, in order."""
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
         sources = tuple(source for _, source in part)
@@ -53,7 +53,7 @@ def _answers(
     rows: dict[int, int] = {}
     try:
         scores = model.learner.predict(photos)
-    except DataError:  # none of them could be read
+    except DataError:  # none could be read
         pass
     else:
         ranked = rank(model, tables(scores)[inference], inference, top)
@@ -67,7 +67,7 @@ def _answers(
 
 
 def rank(model: Model, scores: Tensor, inference: str, top: int) -> list[list[tuple[str, float]]]:
-    """Of each row of scores (N, classes) the likeliest classes and how sure that is."""
+    """The most likely classes and their confidences, for each row of scores (N, classes)."""
     chances = confidences(scores, model.temperatures.get(inference, UNMEASURED[inference]))
     best = chances.topk(min(top, len(model.names)), dim=1)
     return [

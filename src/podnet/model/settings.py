@@ -1,4 +1,4 @@
-"""What a model is made with, chosen from the photos where the user says nothing."""
+"""The settings of a model, chosen from the photos unless given by the user."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from podnet.methods import PODNet, configured
 from podnet.nets.building import require_known
 from podnet.nets.timm import PREFIX, expected_images
 
-SMALL = 64  # pixels that the network sees: up to here ResNet-32, which was made for CIFAR's 32
-UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # of a training from random weights, about
+SMALL = 64  # pixels of the network's input; up to this ResNet-32, which was made for CIFAR's 32
+UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # approximate length of training from random weights
 PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 0.01
-UPDATES_PER_EPOCH = 8  # at least, so that few photos are not one batch
+UPDATES_PER_EPOCH = 8  # at least, so that few photos do not form a single batch
 BATCH_SIZES = (64, 32, 16, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What stays as it was when the model was made."""
+    """Settings fixed when the model is created."""
 
     backbone: str
     image_size: int
     mirror: bool = True  # whether a mirror image shows the same class
-    exemplars: int = 20  # photos of each class that are kept
+    exemplars: int = 20  # photos kept of each class
     seed: int = 1
-    weights: str = "none"  # "hub", or the name of a file: what the backbone started from
+    weights: str = "none"  # initial weights of the backbone: "hub", or the name of a file
 
     def __post_init__(self) -> None:
         require_known(self.backbone, self.weights)
@@ -55,7 +55,7 @@ class Settings:
 
     @property
     def least_area(self) -> float:
-        """Of a random crop: milder ones for the few epochs of pretrained features."""
+        """Least area of a random crop: larger for the few epochs on pretrained features."""
         return 0.35 if self.pretrained else LEAST_AREA
 
 
@@ -67,21 +67,21 @@ class Training:
     batch_size: int
     finetune_epochs: int = 20
     lr: float = 0.05
-    held_out: float = 0.15  # the share of photos that are not trained on, to measure with
+    held_out: float = 0.15  # share of photos held out to measure with
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, and why they are what they are, one line each."""
+    """Settings, and the reason for each, one line each."""
 
     settings: Settings
     training: Training
     reasons: dict[str, str] = field(default_factory=dict)
-    weights: str = "none"  # where to read what a new backbone starts from
+    weights: str = "none"  # source of a new backbone's initial weights
 
 
 def make_learner(settings: Settings, training: Training, device: str) -> Learner:
-    """A learner without classes: PODNet."""
+    """A PODNet learner without classes."""
     options = {
         "backbone": settings.backbone,
         "epochs": training.epochs,
@@ -98,9 +98,9 @@ def make_learner(settings: Settings, training: Training, device: str) -> Learner
 
 
 def choose(collection: Collection, given: Mapping[str, Any], known: Settings | None, on_gpu: bool) -> Choice:
-    """The settings of a new model, or of one more call for a model with the settings `known`; `given` goes first."""
+    """The settings of a new model, or of another call for a model with settings `known`; `given` has priority."""
     source = given.get("weights")
-    given = dict(given) | ({"weights": Path(source).name} if source else {})  # no folder of this machine in the file
+    given = dict(given) | ({"weights": Path(source).name} if source else {})  # no path of this machine in the file
     if known is not None:
         for name, value in asdict(known).items():
             if given.get(name, value) != value:
@@ -128,7 +128,7 @@ def _require_fitting_size(settings: Settings) -> None:
 
 
 def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> dict[str, tuple[Any, str]]:
-    """Name -> value and why."""
+    """Name -> value and reason."""
     if backbone.startswith(PREFIX):
         return {
             "image_size": (expected_images(backbone).size, f"what {backbone} was made for"),

@@ -1,4 +1,4 @@
-"""One step back: a model file as it was before its last change, kept beside it until the change is accepted."""
+"""Undo: the previous model file is kept beside the current one until the change is accepted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from podnet.model.model import changing, kept_before
 
 
 def can_undo(path: Path) -> bool:
-    """Whether the state before the last change is there."""
+    """Whether there is a backup of the file before its last change."""
     return path.exists() and kept_before(path).exists()
 
 
 def undo(path: Path) -> None:
-    """Bring back the file as it was."""
+    """Restore the previous file."""
     with changing(path):
         if not can_undo(path):
             raise PodnetError(f"there is nothing to undo: no earlier state of {printable(path)} is kept.")
@@ -23,6 +23,6 @@ def undo(path: Path) -> None:
 
 
 def accept(path: Path) -> None:
-    """Keep the change, and the state before it no longer."""
+    """Keep the change and remove the backup."""
     with changing(path):
         pass

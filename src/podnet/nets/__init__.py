@@ -1,4 +1,4 @@
-"""Networks: backbones, classifiers that grow, the two as one `Network`, and convolutions of our own for CPUs.
+"""Networks: backbones, growing classifiers, both combined as a `Network`, and convolutions for CPUs.
 
-May import the modules at the top of the package, nothing else of it.
+May import only the modules at the top of the package.
 """

@@ -1,8 +1,8 @@
 """The convolutional networks of the paper: image -> one map for each stage (what POD compares) and the embedding.
 
-The ReLU after the last block of each stage is left out, so that maps are signed. `fidelity` chooses between the paper's
-text and the released code, which leaves it out after every block of ResNet-32 and gives ResNet-18 another stem. UCIR's
-own networks keep it everywhere but at the very end.
+The last block of each stage has no final ReLU, so maps are signed. `fidelity` chooses between the paper's text and the
+released code, which has no final ReLU in any block of ResNet-32 and another stem in ResNet-18. UCIR's own networks
+omit only the very last ReLU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_c
 
 
 class ConvNorm(nn.Module):
-    """A convolution and its BatchNorm, one unit so that a frozen network can fold the second into the first."""
+    """A convolution and its BatchNorm, together so that a frozen network can fold the second into the first."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
@@ -29,29 +29,29 @@ class ConvNorm(nn.Module):
         self.norm: nn.Module = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor, plus: Tensor | None = None, relu: bool = False, spare: bool = False) -> Tensor:
-        """The result, with something added and rectified where asked for; a `spare` one is needed by nobody else."""
+        """Convolve and normalise, then optionally add `plus` and apply ReLU. A `spare` `plus` may be overwritten."""
         if isinstance(self.norm, nn.Identity) and _in_one_pass(x, self.conv):
             return _convolve_in_one_pass(x, self.conv, plus, relu, spare)
-        # In place where BatchNorm gave the tensor: no gradient needs what it held, and memory is what time goes to.
+        # In place on BatchNorm's output: no gradient needs its old values, and memory access dominates the time.
         out: Tensor = self.norm(self.conv(x))
         if plus is not None:
             out += plus
         return F.relu_(out) if relu else out
 
     def fold(self) -> None:
-        """Make the normalisation of a network that learns no more part of its convolution."""
+        """Fold the normalisation of a frozen network into its convolution."""
         assert isinstance(self.norm, nn.BatchNorm2d | nn.SyncBatchNorm)
         self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
 
 
 def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
-    """Whether oneDNN can convolve, add and rectify at once: on a CPU, and where nothing watches the operations."""
+    """Whether oneDNN can convolve, add and apply ReLU at once: on a CPU, without gradients, compiler or autocast."""
     watched = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
     return not watched and x.device.type == "cpu" and x.dtype == conv.weight.dtype == torch.float32 and ONE_DNN
 
 
 def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
-    """By our convolution, or by the operation that torch.compile would make of torch's: no further passes."""
+    """With our convolution, or with the operation that torch.compile would generate; no separate passes."""
     if isinstance(conv, kernels.Convolution) and conv.suits(x):
         return kernels.convolve(x, conv.weight, conv.bias, plus, relu, spare)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
@@ -60,22 +60,22 @@ def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu:
     if plus is None:
         out = operations._convolution_pointwise(x, *how, "relu" if relu else "none", [], "")
     else:
-        added = plus if spare else plus.clone()  # in place: to a third tensor it takes longer than to a copy
+        added = plus if spare else plus.clone()  # in place: writing to a third tensor takes longer than copying first
         out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, "relu" if relu else None, [], "")
     return out
 
 
 class EverySecondPixel(nn.Module):
-    """iCaRL's shortcut across a widening block: every second pixel, the new channels zero."""
+    """iCaRL's shortcut across a widening block: every second pixel; new channels are zero."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.pad(F.avg_pool2d(x, 1, stride=2), (0, 0, 0, 0, 0, x.shape[1]))
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; `relu` tells whether their sum is rectified.
+    """Two 3x3 convolutions with a shortcut; `relu`: whether ReLU follows their sum.
 
-    With `overwrites` a frozen block may write over what it was given; with `starts_as_shortcut` a new one adds nothing.
+    With `overwrites` a frozen block may overwrite its input; with `starts_as_shortcut` a new block adds zero.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ResNet(Backbone):
         self.stages = nn.ModuleList(stages)
         self.dim = dim
         for module in self.modules():
-            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # there torch would import its compiler
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # for meta torch would import its compiler
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -142,7 +142,7 @@ Shortcut = Callable[[int, int], nn.Module]
 def _stage(
     inputs: int, outputs: int, stride: int, relus: Sequence[bool], shortcut: Shortcut, starts_as_shortcut: bool = True
 ) -> nn.Sequential:
-    """A block for each of `relus`, which tell whether its sum is rectified; the first block may widen."""
+    """One block for each of `relus`, which says whether ReLU follows its sum; the first block may widen."""
     blocks = []
     for i, relu in enumerate(relus):
         widens = i == 0 and (stride != 1 or inputs != outputs)
@@ -153,7 +153,7 @@ def _stage(
                 stride if i == 0 else 1,
                 shortcut(inputs, outputs) if widens else nn.Identity(),
                 relu,
-                overwrites=widens or i > 0,  # else it is given the map of the stage before, which POD needs
+                overwrites=widens or i > 0,  # otherwise its input is the previous stage's map, which POD needs
                 starts_as_shortcut=starts_as_shortcut,
             )
         )
@@ -209,7 +209,7 @@ def ucir_resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
 
 
 def ucir_resnet18(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
-    """The ResNet-18 that UCIR's authors trained: the usual one, but for the last ReLU."""
+    """The ResNet-18 that UCIR's authors trained: the usual one without the last ReLU."""
     relus = ([True] * 2, [True] * 2, [True] * 2, _all_but_last(2))
     stages = [_stage(*row, relu, _projection, starts_as_shortcut=False) for row, relu in zip(LARGE, relus, strict=True)]
     return ResNet(channels, _large_stem(ConvNorm(channels, 64, 7, 2)), stages, dim=512)

@@ -14,7 +14,7 @@ from podnet.nets.timm import PREFIX, TimmBackbone, pretrained
 
 
 def new_backbone(name: str, channels: int, fidelity: Fidelity) -> Backbone:
-    """With random weights; the fidelity matters to ours only."""
+    """A backbone with random weights; the fidelity affects only ours."""
     require_known(name)
     if name.startswith(PREFIX):
         return TimmBackbone(name, channels)
@@ -22,7 +22,7 @@ def new_backbone(name: str, channels: int, fidelity: Fidelity) -> Backbone:
 
 
 def require_known(backbone: str, weights: str = "none") -> None:
-    """Refuse a name that is none of ours and does not ask for timm's, and weights for one of ours."""
+    """Refuse a backbone that is neither ours nor timm's, and pretrained weights for ours."""
     ours = backbone in BACKBONES
     if not ours and not backbone.startswith(PREFIX):
         known = f"{', '.join(BACKBONES)} or {PREFIX}NAME"
@@ -32,14 +32,14 @@ def require_known(backbone: str, weights: str = "none") -> None:
 
 
 def start_from(backbone: Backbone, name: str, weights: str, seed: int) -> None:
-    """Give a new backbone of that name pretrained weights: of the "hub", or of a file."""
+    """Load pretrained weights into a new backbone of that name, from the "hub" or a file."""
     require_known(name, weights)
     if weights != "none":
         backbone.load_state_dict(pretrained(name, backbone.channels, weights, seed).state_dict())
 
 
 def require_room(backbone: str, channels: int, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse fewer numbers than a backbone has, before a stranger's file makes us build it."""
+    """Refuse fewer tensor elements than the backbone has, before an untrusted file makes us build it."""
     if not backbone.startswith(PREFIX):
         return  # ours are small
     with torch.device("meta"):

@@ -1,7 +1,7 @@
-"""Classifiers that grow: each call of `add_classes` appends the weights of new classes and leaves the old ones alone.
+"""Classifiers that grow: each call of `add_classes` appends the weights of new classes and keeps the old ones.
 
-All give (B, D) -> similarities (B, classes); logits are `scale` times that. Weights are kept as one parameter per call,
-so that "the new classes' proxies" is simply the last one.
+All map (B, D) -> similarities (B, classes); logits are `scale` times that. Weights are kept as one parameter per call,
+so the new classes' proxies are simply the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from podnet.grouping import positions_by_class
 
-MOST_AT_ONCE = 10_000  # proxies; more take chunks: 3 to 12 times less memory, up to 1.7 times the time
+MOST_AT_ONCE = 10_000  # proxies; more are computed in chunks: 3 to 12 times less memory, up to 1.7 times the time
 CHUNK = 5_000  # proxies: fewer take longer, more take more memory (examples/many_classes.py)
 
 
@@ -29,13 +29,13 @@ class GrowingClassifier(nn.Module):
     def __init__(self, dim: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.dim = dim
-        self.shape = shape  # of the weights of one class
+        self.shape = shape  # of one class's weights
         self.weights = nn.ParameterList()
         self.register_buffer("scale", torch.ones(()))
 
     @property
     def sizes(self) -> list[int]:
-        """How many classes each growth added."""
+        """The number of classes added by each growth."""
         return [len(weight) for weight in self.weights]
 
     @property
@@ -73,11 +73,11 @@ class GrowingClassifier(nn.Module):
 
 
 class LocalSimilarityClassifier(GrowingClassifier):
-    """LSC, equation 8: several proxies a class, averaged with weights that favour the most similar one.
+    """LSC, equation 8: several proxies per class, averaged with weights that favour the most similar one.
 
     ŷ_c = Σ_k s_ck ⟨θ_ck, h⟩ with s_ck = softmax_k ⟨θ_ck, h⟩ and ⟨,⟩ the cosine. `similarity="distance"` is the released
-    code's: minus the squared distance of the unit vectors, 2 cos - 2. The scale η is learned unless told otherwise; a
-    `sharpness` multiplies similarities before the softmax, as the released code does it for its NME numbers.
+    code's: minus the squared distance of the unit vectors, 2 cos - 2. The scale η is learned by default. `sharpness`
+    multiplies similarities before the softmax, as the released code does for its NME numbers.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
         return torch.randn(n, *self.shape) / math.sqrt(self.dim)  # Kaiming normal, linear gain
 
     def mean_norm(self) -> float:
-        """Mean length of the proxies, which imprinted ones take over."""
+        """Mean length of the proxies; imprinted ones are scaled to it."""
         return float(torch.cat([weight.detach().norm(dim=2) for weight in self.weights]).mean())
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
         return (cosines.softmax(2) * cosines).sum(2)
 
     def _forgetful_similarities(self, unit: Tensor, weights: list[Tensor]) -> Tensor:
-        """The same, keeping nothing of the size of all cosines for backward, which computes them again."""
+        """The same result, but backward computes the cosines again instead of keeping them."""
         if torch.is_grad_enabled() and (unit.requires_grad or weights[0].requires_grad):
             again = checkpoint(self._similarities, unit, *weights, use_reentrant=False, preserve_rng_state=False)
             assert isinstance(again, Tensor)
@@ -138,15 +138,15 @@ class LocalSimilarityClassifier(GrowingClassifier):
         return self._similarities(unit, *weights)
 
     def _chunks(self) -> Iterator[list[Tensor]]:
-        """The weights in their order, about CHUNK proxies at a time: large growths are cut, small ones go together.
+        """The weights in order, about CHUNK proxies at a time: large growths are split, small ones combined.
 
-        Weights that train and weights that do not are never in one chunk, so that the latter get no gradient.
+        A chunk never mixes trained and fixed weights, so fixed ones get no gradient.
         """
         most = max(1, CHUNK // self.proxies)  # classes
         chunk: list[Tensor] = []
         size = 0
         for weight in self.weights:
-            for part in weight.split(most):  # not slices: the gradient of each would be as large as the weight
+            for part in weight.split(most):  # not slices: the gradient of each would be as large as the whole weight
                 if chunk and (size + len(part) > most or part.requires_grad != chunk[0].requires_grad):
                     yield chunk
                     chunk, size = [], 0
@@ -156,7 +156,7 @@ class LocalSimilarityClassifier(GrowingClassifier):
 
 
 class CosineClassifier(LocalSimilarityClassifier):
-    """UCIR's classifier: the cosine to a single proxy a class, with a learned scale."""
+    """UCIR's classifier: the cosine to a single proxy per class, with a learned scale."""
 
     def __init__(self, dim: int, scale: float = 1.0, learn_scale: bool = True) -> None:
         super().__init__(dim, proxies=1, scale=scale, learn_scale=learn_scale)
@@ -182,7 +182,7 @@ class LinearClassifier(GrowingClassifier):
 
 
 class BiasCorrectedClassifier(LinearClassifier):
-    """BiC's classifier: a linear layer whose outputs for the classes of each growth pass α o + β, at test time too."""
+    """BiC's classifier: a linear layer. The outputs of each growth's classes become α o + β, also at test time."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -198,7 +198,7 @@ class BiasCorrectedClassifier(LinearClassifier):
 
     @torch.no_grad()
     def forget_corrections(self) -> None:
-        """Back to α = 1, β = 0 for all classes so far."""
+        """Reset to α = 1, β = 0 for all classes so far."""
         for correction in self.corrections:
             correction.copy_(torch.tensor([1.0, 0.0]))
 
@@ -210,8 +210,8 @@ class BiasCorrectedClassifier(LinearClassifier):
 def imprint(features: Tensor, targets: Tensor, proxies: int, seed: int) -> Tensor:
     """Proxies (classes, proxies, D) of new classes: the k-means centres of their normalised features.
 
-    `features` (N, D) are of the new classes only; the classes come in ascending order of their targets. A class with
-    fewer distinct images than proxies uses its centres several times.
+    `features` (N, D) are of the new classes only; classes are in ascending order of their targets. A class with fewer
+    distinct images than proxies repeats its centres.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -225,9 +225,9 @@ def imprint(features: Tensor, targets: Tensor, proxies: int, seed: int) -> Tenso
         if k == 1:
             centres = own.mean(0, keepdim=True)
         else:
-            # One thread: the parallel sums of k-means come in no fixed order, and a resumed run must repeat them.
+            # One thread: parallel sums in k-means have no fixed order, and a resumed run must reproduce them.
             with threadpool_limits(limits=1), warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # duplicates: fewer clusters than asked for
+                warnings.simplefilter("ignore", ConvergenceWarning)  # duplicates: fewer clusters than requested
                 kmeans = KMeans(k, n_init=10, random_state=seed % 2**32).fit(own.cpu().numpy())
             centres = torch.from_numpy(kmeans.cluster_centers_).to(features)
         imprinted.append(centres[torch.arange(proxies) % k])

@@ -1,4 +1,4 @@
-"""Layers of a network exchanged for others that compute the same, with their names, parameters and buffers."""
+"""Replace layers of a network by equivalent ones, keeping names, parameters and buffers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def exchange(module: nn.Module, convert: Callable[[nn.Module], nn.Module | None]) -> None:
-    """Put `convert(layer)` in the place of each layer below the module, unless it is None."""
+    """Replace each layer below the module by `convert(layer)`, unless that is None."""
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
             if (made := convert(layer)) is not None:
@@ -19,14 +19,14 @@ def exchange(module: nn.Module, convert: Callable[[nn.Module], nn.Module | None]
 
 
 def with_tensors_of(layer: nn.Module, made: M) -> M:
-    """`made` with the parameters and buffers of another layer, not copies of them."""
+    """`made` with the parameters and buffers of another layer, shared and not copied."""
     for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
         setattr(made, name, tensor)
     return made.train(layer.training)
 
 
 def exchange_batchnorm(module: nn.Module, kind: type[nn.BatchNorm2d]) -> None:
-    """Let every BatchNorm2d below the module be one of that kind."""
+    """Replace every BatchNorm2d below the module by one of that kind."""
 
     def convert(layer: nn.Module) -> nn.Module | None:
         if type(layer) is not nn.BatchNorm2d:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from podnet.errors import ConfigError
 from podnet.nets.exchange import exchange, with_tensors_of
 
-VARIABLE = "PODNET_CONVOLUTIONS"  # in the environment: "podnet" (the default) or "torch"
-WIDTHS = (16, 32, 64)  # the numbers of channels it is compiled for
+VARIABLE = "PODNET_CONVOLUTIONS"  # environment variable: "podnet" (the default) or "torch"
+WIDTHS = (16, 32, 64)  # numbers of channels it is compiled for
 REAL = torch.float32
 PIXELS = 2048  # with fewer, transforming the filters costs more than it saves
 NO_MEMORY = 1  # a Status of winograd.cpp; 0 is success
@@ -40,12 +40,12 @@ def compiled_for(capability: str) -> ctypes.CDLL | None:
     found = find_spec(f"podnet.nets._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
     try:
         return load(found.origin) if found is not None and found.origin is not None else None
-    except OSError:  # of another system
+    except OSError:  # compiled for another system
         return None
 
 
 def load(path: str) -> ctypes.CDLL:
-    """A compiled winograd.cpp, its functions declared as they are at the end of that file."""
+    """Load a compiled winograd.cpp and declare its functions as at the end of that file."""
     pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
     functions, shape = ctypes.CDLL(path), [size] * 4
     try:
@@ -59,7 +59,7 @@ def load(path: str) -> ctypes.CDLL:
 
 
 class Convolution(nn.Conv2d):
-    """The numbers of torch's convolution, up to rounding; torch's own is used for maps that do not suit."""
+    """The same results as torch's convolution, up to rounding; maps that do not suit use torch's own."""
 
     def suits(self, x: Tensor) -> bool:
         images, _, height, width = x.shape
@@ -75,7 +75,7 @@ class Convolution(nn.Conv2d):
 
 
 def replace_convolutions(module: nn.Module) -> None:
-    """Let every convolution below the module that can be one of ours be so."""
+    """Replace every suitable convolution below the module by ours."""
     if library():
         exchange(module, _ours)
 
@@ -93,7 +93,7 @@ def _can_be_ours(conv: nn.Conv2d) -> bool:
 
 
 def pixel_by_pixel(maps: Tensor) -> Tensor:
-    """The same values in another memory layout: the channels of a pixel side by side."""
+    """The same values in channels-last memory layout: the channels of a pixel side by side."""
     return maps.contiguous(memory_format=torch.channels_last)
 
 
@@ -106,10 +106,10 @@ def convolve(
     spare: bool = False,
     backwards: bool = False,
 ) -> Tensor:
-    """Maps (B, C, H, W) convolved; `bias` and `plus` are added and ReLU is applied where asked for.
+    """Convolve maps (B, C, H, W); optionally add `bias` and `plus` and apply ReLU.
 
-    A `spare` `plus` is overwritten with the result. With `backwards`, x is the gradient of the outputs, and the result
-    that of the inputs.
+    A `spare` `plus` is overwritten with the result. With `backwards`, x is the gradient of the outputs and the result
+    is that of the inputs.
     """
     _require_maps(x)
     channels = x.shape[1]
@@ -137,7 +137,7 @@ def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     return out
 
 
-# As operations of torch's they can be parts of what torch.compile makes.
+# As torch operations they can be part of what torch.compile generates.
 torch.library.define("podnet::convolve", "(Tensor x, Tensor weight, bool backwards) -> Tensor")
 torch.library.define("podnet::weight_gradient", "(Tensor x, Tensor gradient) -> Tensor")
 torch.library.impl("podnet::convolve", "cpu", lambda x, weight, backwards: convolve(x, weight, backwards=backwards))
@@ -167,7 +167,7 @@ def _like_weight(x: Tensor) -> Tensor:
 
 
 def _require_maps(x: Tensor) -> None:
-    """Refuse maps that the compiled functions would read wrongly, or beyond their end."""
+    """Refuse maps that the compiled functions would misread or read beyond their end."""
     shape = tuple(x.shape)
     if len(shape) != 4 or shape[1] not in WIDTHS or any(side < 2 or side % 2 for side in shape[2:]):
         widths = ", ".join(map(str, WIDTHS))

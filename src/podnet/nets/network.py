@@ -15,7 +15,7 @@ from podnet.nets.normalisation import BlockwiseBatchNorm2d
 
 
 class Outputs(NamedTuple):
-    """Everything one forward gives."""
+    """The results of one forward pass."""
 
     maps: list[Tensor]  # the end of each stage, (B, C, H, W)
     embedding: Tensor  # (B, D)
@@ -28,18 +28,18 @@ class Outputs(NamedTuple):
 
 
 class Network(nn.Module):
-    """A backbone and a growing classifier, which may be given the last map rectified: then not so the embedding."""
+    """A backbone and a growing classifier. With `rectifies` only the classifier gets ReLU of the last map."""
 
     def __init__(self, backbone: Backbone, classifier: GrowingClassifier, rectifies: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier
         self.rectifies = rectifies
-        self.mixed: torch.dtype | None = None  # of the convolutions, where it is not float32 as all else
+        self.mixed: torch.dtype | None = None  # for convolutions, if not float32; everything else is float32
         self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
     def forward(self, images: Tensor, attention: bool = False) -> Outputs:
-        """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM needs."""
+        """With `attention` the scores depend on the last map even in a frozen network, as Grad-CAM requires."""
         with torch.autocast(images.device.type, self.mixed, enabled=self.mixed is not None):
             maps, embedding = self._run(images)
         if self.mixed is not None:
@@ -57,19 +57,19 @@ class Network(nn.Module):
         if trains and len(images) == self.compiled_batch:
             outputs: tuple[list[Tensor], Tensor] = self.backbone(images)
             return outputs
-        return self.backbone.forward(images)  # as it was written
+        return self.backbone.forward(images)  # not compiled
 
 
 def channels_last(network: Network) -> Network:
-    """The same network, its weights in the memory layout that convolutions are fastest in."""
+    """The same network with weights in channels-last layout, the fastest for convolutions."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def compile_backbone(network: Network, batch_size: int) -> None:
-    """Compile what training spends its time on: full batches through the backbone and back.
+    """Compile what dominates training time: full batches through the backbone, forward and backward.
 
-    It is done once for all tasks, because the classifier, which grows, is left out. Smaller batches, fine-tuning and
-    evaluation would each need a minute of their own.
+    Once is enough for all tasks, because the growing classifier is left out. Smaller batches, fine-tuning and
+    evaluation would each take another minute to compile.
     """
     exchange_batchnorm(network.backbone, BlockwiseBatchNorm2d)
     network.compiled_batch = batch_size
@@ -77,7 +77,7 @@ def compile_backbone(network: Network, batch_size: int) -> None:
 
 
 def frozen_copy(network: Network) -> Network:
-    """The teacher: a copy in evaluation mode, without gradients, BatchNorm folded into the convolutions."""
+    """The teacher: a copy in evaluation mode, without gradients, with BatchNorm folded into the convolutions."""
     teacher = copy.deepcopy(network).eval()
     for module in teacher.modules():
         if isinstance(module, ConvNorm):

@@ -1,7 +1,7 @@
-"""BatchNorm for torch.compile on a CPU, and what every BatchNorm of ours remembers.
+"""BatchNorm for torch.compile on a CPU, and the running statistics of all our BatchNorms.
 
-The loops that torch.compile makes of a sum over all pixels read the whole map once for every eight channels. Summed up
-in blocks that stay in the cache, they read it once.
+For a sum over all pixels torch.compile generates loops that read the whole map once for every eight channels. Summed
+in blocks that stay in the cache, the map is read once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-BLOCK = 256  # pixels, at the most
+BLOCK = 256  # pixels, at most
 
 
 @torch.no_grad()
 def remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int | Tensor) -> None:
-    """Let the running statistics follow those of a batch of so many pixels."""
+    """Update the running statistics from a batch of `count` pixels."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
@@ -28,7 +28,7 @@ def remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int | 
 
 
 class BlockwiseBatchNorm2d(nn.BatchNorm2d):
-    """The same numbers as BatchNorm, up to rounding; where nothing is compiled it is BatchNorm."""
+    """The same results as BatchNorm, up to rounding; without compilation it is BatchNorm."""
 
     def forward(self, x: Tensor) -> Tensor:
         compiled = torch.compiler.is_compiling() and x.device.type == "cpu"
@@ -40,7 +40,7 @@ class BlockwiseBatchNorm2d(nn.BatchNorm2d):
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Maps (B, C, H, W) normalised by their own statistics, scaled and shifted; beside them mean and variance (C,)."""
+    """Maps (B, C, H, W) normalised by their own statistics, scaled and shifted; then mean and variance (C,)."""
     out, mean, variance = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
     return out, mean, variance
 

@@ -1,7 +1,7 @@
-"""Backbones by their names in timm, whose pretrained features make a few photos of a class enough.
+"""Backbones from timm; with pretrained features a few photos per class are enough.
 
-The maps that POD compares are the ends of a network's last stages. A transformer has blocks of one size instead: the
-ends of its four quarters are taken, their tokens laid out as a map.
+The maps that POD compares are the ends of a network's last stages. The blocks of a transformer have one size: the ends
+of its four quarters are used, with the tokens arranged as a map.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from podnet.nets.backbones import Backbone
 
 PREFIX = "timm:"
 MAPS = 4
-HUB_SECONDS = 10  # in which the hub must answer
+HUB_SECONDS = 10  # time limit for the hub to answer
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The images that an architecture was made for."""
+    """The images that an architecture expects."""
 
     size: int
-    fixed: bool  # whether it takes no other size
+    fixed: bool  # no other size is possible
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
 class TimmBackbone(Backbone):
-    """A network of timm without its classifier; `weights` is a file to start from, or True for those of the hub."""
+    """A timm network without its classifier; `weights` is a file to load, or True for those of the hub."""
 
     def __init__(self, name: str, channels: int, weights: Path | bool = False) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class TimmBackbone(Backbone):
         else:
             self.indices = _ends([stage["reduction"] for stage in self.model.feature_info])
             self.dim = self.model.head_hidden_size
-        for module in self.model.modules():  # what is dropped at random would not be the same in a resumed run
+        for module in self.model.modules():  # random drops would differ in a resumed run
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
             elif hasattr(module, "drop_prob"):
@@ -74,13 +74,13 @@ class TimmBackbone(Backbone):
 
 
 def _has_intermediates(name: str) -> bool:
-    """Whether a network gives its maps and goes on; of older ones timm gives the maps alone."""
+    """Whether one call gives maps and final features; for older networks timm gives the maps only."""
     with torch.device("meta"):
         return hasattr(_timm().create_model(architecture(name), num_classes=0), "forward_intermediates")
 
 
 def architecture(name: str) -> str:
-    """The name without its prefix. It must be one of timm's own: never an address to fetch something from."""
+    """The name without its prefix. It must be a timm model, never an address to download from."""
     own = name.removeprefix(PREFIX)
     timm = _timm()
     if not timm.is_model(own):
@@ -89,13 +89,13 @@ def architecture(name: str) -> str:
 
 
 def expected_images(name: str) -> Expected:
-    """What `name` was made for."""
+    """The images that `name` expects."""
     config = _timm().get_pretrained_cfg(architecture(name))
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
 
 
 def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbone:
-    """The network with the weights of a file, or of the "hub"; it is an error if any layer found none."""
+    """The network with the weights of a file, or of the "hub". Fails if a layer has no weights there."""
     file = None if weights == "hub" else Path(weights).expanduser()
     source = f"the weights of {name} from the hub" if file is None else printable(weights)
     if file is not None and (file.suffix != ".safetensors" or not file.is_file()):
@@ -107,11 +107,11 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
         torch.default_generator.manual_seed(seed)
         try:
             loaded = TimmBackbone(name, channels, file or True)
-        except Exception as error:  # whatever the network, the hub's client and the reader of the file raise
+        except Exception as error:  # anything that the network, the hub's client or the file reader raises
             reason = " ".join(str(error).split())[:300].rstrip(".")
             raise PodnetError(f"cannot load {source}: {reason}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)
-    # The same draws in both: what is random and equal was not loaded. (What starts as a constant may well stay one.)
+    # Both use the same draws, so random parameters that are equal were not loaded. (Constant ones may stay equal.)
     missing = [key for (key, a), b in pairs if a.min() < a.max() and torch.equal(a, b)]
     if missing:
         raise PodnetError(f"{source} has no weights for {len(missing)} layers of {name}, such as {missing[0]}.")
@@ -119,7 +119,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
 
 
 def _from_hub_before(name: str) -> Path | None:
-    """The file of weights that the hub gave before; else the hub must answer: its own client retries for a minute."""
+    """The cached weights from the hub. Else check that it answers, since its own client retries for a minute."""
     config = _timm().get_pretrained_cfg(architecture(name))
     if config is None or not config.hf_hub_id:
         return None
@@ -131,7 +131,7 @@ def _from_hub_before(name: str) -> Path | None:
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS).close()
     except HTTPError:
-        pass  # an answer
+        pass  # an error status is an answer
     except OSError as error:
         raise PodnetError(
             f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
@@ -141,7 +141,7 @@ def _from_hub_before(name: str) -> Path | None:
 
 
 def _ends(reductions: Sequence[int]) -> list[int]:
-    """Which intermediate results are the maps: the last stages, or the ends of the quarters of blocks of one size."""
+    """Indices of the intermediate results used as maps: the last stages, or the quarters' ends if sizes are equal."""
     count = len(reductions)
     if count < MAPS or reductions[0] != reductions[-1]:
         return list(range(count))[-MAPS:]
@@ -153,6 +153,6 @@ def _timm() -> Any:
         import timm
     except ImportError as error:
         raise MissingPackageError("networks of timm need it: pip install 'podnet[timm]'.") from error
-    except RuntimeError as error:  # torchvision, which timm imports, built for another torch
+    except RuntimeError as error:  # timm imports torchvision, which was built for another torch
         raise MissingPackageError(f"timm cannot be imported ({error}); install torch's own torchvision.") from error
     return timm

@@ -1,4 +1,4 @@
-"""One run as it travels to whoever performs it, a process beside us or a machine far away, and what comes back."""
+"""One run as sent to a worker process or a cluster, and its result."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from podnet.runs.folder import Run
 
 @dataclass(frozen=True)
 class Assignment:
-    """All that has to be known to perform a run, from any working directory: every path is absolute."""
+    """Everything needed to perform a run from any working directory: all paths are absolute."""
 
     options: Mapping[str, Any]
     folder: Path
-    first_task: Path | None  # the finished run that it begins from
-    command: tuple[str, ...]  # what the user typed, for the run's record
+    first_task: Path | None  # the finished run to start from
+    command: tuple[str, ...]  # what the user typed, for the run's records
     cores: int
 
 
 def assign(run: Planned, share: bool) -> Assignment:
-    """The assignment of a run that begins from the first task it shares with others, or has its own."""
+    """The assignment of a run, which starts from a shared first task if `share`."""
     first = run.first_task
     begins_from = first.record.folder.absolute() if share and run.tasks > 1 and first.finished() else None
     options = _with_absolute_paths(run.experiment.options())
@@ -40,9 +40,9 @@ def assign(run: Planned, share: bool) -> Assignment:
 
 
 def _with_absolute_paths(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that no longer depend on the working directory; a method's own file is absolute as it is."""
+    """Options that do not depend on the working directory; a user-defined method's path is already absolute."""
     changed = dict(options)
-    for option in ("data_path", "subset"):  # the second is a name or a file
+    for option in ("data_path", "subset"):  # subset is a name or a file
         value = options[option]
         if value is not None and (option == "data_path" or os.path.isfile(os.path.expanduser(value))):
             changed[option] = os.path.abspath(os.path.expanduser(value))
@@ -50,9 +50,9 @@ def _with_absolute_paths(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perform(assignment: Assignment) -> str | PodnetError:
-    """Run it, or the rest of it; its summary, or what ended it.
+    """Run it, or the rest of it; returns its summary, or the error that ended it.
 
-    An error is returned, not raised: raised, it would come back from a cluster as a page of somebody else's words.
+    An error is returned, not raised: if raised, a cluster would wrap it in a long traceback.
     """
     keep_freed_memory()
     sys.argv = list(assignment.command)

@@ -12,12 +12,12 @@ from podnet.paper.numbers import PAPER, Number, Numbers, by_inference, plain, re
 
 @dataclass(frozen=True)
 class Row:
-    """A method with the options that make this row, and the inferences that the paper prints of it."""
+    """A method with the options of this row, and the inferences that the paper reports for it."""
 
     label: str
     options: Mapping[str, Any]
     inferences: tuple[str, ...] = INFERENCES[::-1]
-    in_text: Mapping[str, Any] | None = None  # the options instead, where PODNet is the paper's text's
+    in_text: Mapping[str, Any] | None = None  # options to use instead with PODNet as in the paper's text
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Column:
     """A protocol, in the paper's own numbers; a scale translates them."""
 
     label: str
-    steps: int | None = None  # None: one class a step
+    steps: int | None = None  # None: one class per step
     base: int | None = None  # None: half of the classes
     memory_per_class: int | None = None  # None: 20, or what memory_total leaves
     memory_total: int | None = None
@@ -43,10 +43,10 @@ class Benchmark:
     dataset: str = "cifar100"
     paper: Numbers = field(default_factory=dict)
     inferences_across: bool = False  # NME and CNN side by side in a row, as in the ablations
-    against: str = ""  # the option that varies along the columns, to draw the figure against; else classes seen
-    axis: str = ""  # that option in words
+    against: str = ""  # the option that varies along the columns, the figure's x axis; else classes seen
+    axis: str = ""  # that option as a label
     remark: str = ""  # below the table
-    balance: bool = False  # accuracy on the oldest and the newest classes in place of the average incremental accuracy
+    balance: bool = False  # report accuracy on the oldest and newest classes, not average incremental accuracy
 
 
 METHODS = (
@@ -55,7 +55,7 @@ METHODS = (
     Row("UCIR", {"method": "ucir"}),
     Row("PODNet", {"method": "podnet"}),
 )
-CNN_ONLY = (*METHODS[:3], Row("PODNet", {"method": "podnet"}, ("cnn",)))  # of PODNet on ImageNet
+CNN_ONLY = (*METHODS[:3], Row("PODNet", {"method": "podnet"}, ("cnn",)))  # for PODNet on ImageNet
 ONE_CLASS = Column("50 steps", steps=50)
 
 
@@ -67,7 +67,7 @@ def podnet(label: str, **options: Any) -> Row:
     return Row(label, {"method": "podnet", **options})
 
 
-# Table 3a. The cosine classifier is one proxy a class under cross-entropy; LSC alone has ten under NCA.
+# Table 3a. The cosine classifier is one proxy per class under cross-entropy; LSC alone has ten under NCA.
 COSINE = {"proxies": 1, "classification": "cross_entropy"}
 CLASSIFIERS: dict[str, dict[str, Any]] = {"cosine": COSINE, "lsc-ce": {"classification": "cross_entropy"}, "lsc": {}}
 CLASSIFIER_NAMES = {"cosine": "Cosine", "lsc-ce": "LSC-CE", "lsc": "LSC"}
@@ -91,8 +91,8 @@ DISTILLATIONS = {
 }
 
 
-# Table 3b: losses and weights of the options files that the authors released. The paper's text gives none: there all
-# have POD's weight.
+# Table 3b: losses and weights from the options files that the authors released. The paper's text gives none; for it,
+# all use POD's weight.
 RELEASED_DISTILLATIONS: dict[str, dict[str, Any]] = {
     "none": {"lambda_c": 0.0},
     "pixels": {"distillation": "perceptual_features", "lambda_c": 2.0, "adaptive_c": False},
@@ -104,7 +104,7 @@ RELEASED_DISTILLATIONS: dict[str, dict[str, Any]] = {
     "gradcam": {"distillation": "gradcam", "lambda_c": 0.01},
     "perceptual_style": {"distillation": "perceptual_style", "lambda_c": 0.1, "adaptive_c": False},
 }
-RELEASED_LAMBDA_F = 5.0  # in every row that has POD-flat, where PODNet itself has 1
+RELEASED_LAMBDA_F = 5.0  # in every row with POD-flat; PODNet itself has 1
 
 
 def _distillation(name: str, flat: bool = True) -> Row:

@@ -1,4 +1,4 @@
-"""Where runs are performed: in processes of this machine, on a Ray cluster or by Slurm."""
+"""Where runs are performed: in processes on this machine, on a Ray cluster or by Slurm."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from podnet.paper.ray_engine import RayEngine
 from podnet.paper.slurm_engine import SlurmEngine
 from podnet.processes import end_with
 
-MOST_AT_ONCE = 1000  # runs under way on a cluster, which queues them itself: the jobs that an array of Slurm may have
+MOST_AT_ONCE = 1000  # runs in progress on a cluster, which has its own queue; the usual limit of a Slurm array
 
 
 class Engine(Protocol):
-    """Performs runs while it is entered; left by an error or Ctrl-C, it stops those under way, which can be resumed."""
+    """A context manager that performs runs. On an error or Ctrl-C it stops the active ones, which can be resumed."""
 
-    slots: int  # runs that may be under way
+    slots: int  # largest number of active runs
 
     @property
     def taken(self) -> Literal["started", "submitted"]:
-        """What is said of a run that it was given."""
+        """The word for a run that it has accepted."""
         ...
 
     def __enter__(self) -> object: ...
@@ -38,12 +38,12 @@ class Engine(Protocol):
     ) -> None: ...
 
     def submit(self, assignments: Sequence[Assignment]) -> Sequence[Future[str | PodnetError]]:
-        """Take runs that are ready, as many as there are slots free; a future of each, see `perform`."""
+        """Accept runs that are ready, at most the free slots; returns a future for each, see `perform`."""
         ...
 
 
 class LocalEngine:
-    """Processes of this machine."""
+    """Processes on this machine."""
 
     taken: Literal["started"] = "started"
 
@@ -71,7 +71,7 @@ class LocalEngine:
 
 
 def _prepare(parent: int) -> None:
-    """Of a worker process: Ctrl-C is for the parent, which stops its workers."""
+    """Set up a worker process: it ignores Ctrl-C, because the parent stops its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with(parent)
 
@@ -84,7 +84,7 @@ def make_engine(
     address: str = "auto",
     slurm: Mapping[str, str] | None = None,
 ) -> Engine:
-    """The engine of that name; `folder` is that of all runs and reports, `slurm` what else sbatch is told."""
+    """The engine of that name; `folder` holds all runs and reports, `slurm` more options for sbatch."""
     if name == "ray":
         return RayEngine(address, jobs or MOST_AT_ONCE, gpus)
     if name == "slurm":

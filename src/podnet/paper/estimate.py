@@ -1,4 +1,4 @@
-"""How long a run will take, from the speed of a few iterations on this machine."""
+"""Estimate how long a run takes, from the speed of a few iterations on this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from podnet.methods.base import phases_of
 from podnet.paper.plan import Planned
 from podnet.scenario.tasks import Task
 
-SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # of the images of each family of datasets
+SIDES = {"digits": 8, "cifar": 32, "imagenet": 224}  # image side, by family of datasets
 ITERATIONS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Yardstick(Replay):
-    """The plainest training of the network of some method."""
+    """Plain training of a method's network."""
 
     fidelity: Fidelity = "paper"
 
@@ -35,11 +35,11 @@ class Yardstick(Replay):
 
 
 def seconds(planned: Planned, done: int = 0) -> float:
-    """Training time of a run of which so many tasks are done; what else there is takes little beside it."""
+    """Training time of a run with `done` finished tasks; everything else takes little time."""
     experiment = planned.experiment
     method = experiment.method
     side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
-    # Losses cost little beside the network.
+    # Losses cost little compared to the network.
     kind = Yardstick(backbone=method.backbone, batch_size=method.batch_size, fidelity=method.backbone_fidelity)
     step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
     memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
@@ -50,7 +50,7 @@ def seconds(planned: Planned, done: int = 0) -> float:
         for number, phase in enumerate([] if task < done else phases_of(method, old, new)):
             if number == 0:
                 total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
-            else:  # on a balanced set, training the classifier alone
+            else:  # on a balanced set, training only the classifier
                 total += phase.epochs * (old + new) * (method.reserved(kept) or kept) * forward
         old += new
     return total
@@ -58,7 +58,7 @@ def seconds(planned: Planned, done: int = 0) -> float:
 
 @cache
 def _speed(method: Method, side: int, device: str, threads: int) -> tuple[float, float]:
-    """Seconds an image for a training iteration and for a forward pass, measured on noise."""
+    """Seconds per image for a training iteration and for a forward pass, measured on noise."""
     torch.set_num_threads(threads or torch.get_num_threads())
     count = ITERATIONS * method.batch_size
     images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8)

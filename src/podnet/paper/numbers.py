@@ -1,4 +1,4 @@
-"""The paper's own numbers, each found by the labels of its row and column."""
+"""The paper's own numbers, by the labels of row and column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER: dict[str, Any] = json.loads(resources.files("podnet.paper").joinpath("num
 
 
 def with_std(table: str) -> Numbers:
-    """A table by number of steps whose rows may carry standard deviations."""
+    """A table by number of steps; rows may have standard deviations."""
     numbers = {}
     for row, values in PAPER[table]["rows"].items():
         spread = values.get("std", [None] * len(values["mean"]))
@@ -31,13 +31,13 @@ def with_std(table: str) -> Numbers:
 
 
 def reported(table: str) -> Numbers:
-    """What the paper took over from Hou et al. (2019), its rows with an asterisk."""
+    """Numbers that the paper copied from Hou et al. (2019), its rows with an asterisk."""
     rows = PAPER[table]["reported_by_hou_2019"].items()
     return {(f"{row}*", f"{steps} steps"): Number(mean) for row, values in rows for steps, mean in values.items()}
 
 
 def plain(table: str, columns: Iterable[str]) -> Numbers:
-    """A table of rows with a number for each column."""
+    """A table with one number per column in each row."""
     names = list(columns)
     return {
         (row, column): Number(value)
@@ -62,7 +62,7 @@ WHOLE = {"distillation": "spatial", "classification": "nca", "proxies": 10, "ada
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Number]:
-    """The average incremental accuracies that tables 1 and 2 print of a run's method and protocol, labelled."""
+    """The average incremental accuracies in tables 1 and 2 for a run's method and protocol, labelled."""
     dataset, method = str(config.get("dataset")), ROWS.get(str(config.get("method")), "")
     classes, increment = CLASSES.get(dataset, 0), config.get("increment")
     half = classes // 2

@@ -1,4 +1,4 @@
-"""From a benchmark at a scale to the runs it needs, each a flat mapping of options in a folder of its own."""
+"""From a benchmark at a scale to its runs, each a flat mapping of options with its own folder."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Planned:
     order: str
     options: Mapping[str, Any]
     runs: Path  # the folder that holds the run folders
-    images: int  # training images of a class, more or less
-    axis: str = ""  # what the column's label is a number of
-    changes: Mapping[str, Any] = field(default_factory=dict)  # what the user set otherwise in this row
+    images: int  # approximate number of training images per class
+    axis: str = ""  # what the number in the column's label means
+    changes: Mapping[str, Any] = field(default_factory=dict)  # options that the user changed in this row
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -45,12 +45,12 @@ class Planned:
 
     @cached_property
     def first_task(self) -> Planned:
-        """The run of its first task alone, which it starts from and shares with all that differ only later."""
+        """The run of the first task only; runs that differ only later share it and start from it."""
         column = Column("first task")
         return replace(self, column=column, axis="", options=self.experiment.first_task().options())
 
     def own_options(self) -> dict[str, Any]:
-        """The options that are not as the method has them on this dataset."""
+        """The options that differ from the method's defaults on this dataset."""
         context = ("method", "dataset", "classes", "fidelity")
         defaults = resolve({key: self.options[key] for key in context if key in self.options}).options()
         return {key: value for key, value in self.experiment.options().items() if value != defaults[key]}
@@ -69,12 +69,12 @@ class Planned:
         return 1 + int(classes - base) // int(increment)
 
     def finished(self) -> bool:
-        """Whether all is there: of a run of the first task also the checkpoint that others begin from."""
+        """Whether the run is complete; a run of the first task also needs the checkpoint that others start from."""
         usable = self.tasks > 1 or self.record.trained_first_task() is not None
         return usable and self.record.config_file.exists() and self.tasks_done() == self.tasks
 
     def tasks_done(self) -> int:
-        """None where the record is damaged: resumed, the run says so itself, and the others go on."""
+        """None if the record is damaged: on resume the run itself reports that, and the others continue."""
         try:
             return len(self.record.results())
         except PodnetError:
@@ -82,11 +82,11 @@ class Planned:
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:
-    """A folder named after everything that decides the numbers: equal runs share one, across benchmarks."""
+    """A folder named after everything that determines the results: equal runs share one, across benchmarks."""
     options = {key: value for key, value in experiment.options().items() if key not in CHANGEABLE}
     if options["subset"] not in (None, *SUBSETS):
         file = str(Path(options["subset"]).expanduser())
-        options["subset"] = spell_out(file)  # of a file what it says, and not where it is
+        options["subset"] = spell_out(file)  # the content of a file, not its location
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:10]
     return Run(runs / f"{folder_name(options)}-{digest}")
 
@@ -101,7 +101,7 @@ def narrowed(benchmark: Benchmark, rows: Sequence[str] = (), columns: Sequence[s
 
 
 def _chosen(name: str, kind: str, known: tuple[Any, ...], wanted: Sequence[str]) -> tuple[Any, ...]:
-    """Those whose label, or the number it starts with, is wanted; all of them when nothing is."""
+    """Those with a wanted label, or a wanted number at its start; all if nothing is given."""
     by_label = {item.label.lower().split()[0]: item for item in known} | {item.label.lower(): item for item in known}
     for label in wanted:
         if label.lower() not in by_label:
@@ -113,7 +113,7 @@ def _chosen(name: str, kind: str, known: tuple[Any, ...], wanted: Sequence[str])
 
 
 def class_orders(setting: Setting, wanted: str | None) -> list[tuple[str, int]]:
-    """(order, seed) of each class order: `wanted` is how many, or a list such as "paper:0,paper:2"."""
+    """(order, seed) of each class order: `wanted` is their number, or a list such as "paper:0,paper:2"."""
     known = list(setting.orders)
     if wanted is None:
         names = known[: setting.default_orders]
@@ -136,7 +136,7 @@ def plan(
     fidelity: str = "released",
     changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Planned]:
-    """Every run of the benchmark; `common` options (data path, device, threads) go to each, `changes` to their rows."""
+    """All runs of the benchmark; `common` options (data path, device, threads) apply to each, `changes` to rows."""
     setting = SETTINGS[scale][benchmark.dataset]
     planned = []
     for column in benchmark.columns:
@@ -169,13 +169,13 @@ def _options(setting: Setting, own: Mapping[str, Any], column: Column) -> dict[s
 
 
 def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Options of rows from texts such as "GradCam:lambda_c=3,distillation=attention", by the rows' labels."""
+    """Options by row label, from texts such as "GradCam:lambda_c=3,distillation=attention"."""
     rows = {row.label.lower(): row for benchmark in benchmarks for row in benchmark.rows}
     labels = [row.label for row in rows.values()]
     changes: dict[str, dict[str, str]] = {}
     for text in given:
         name, _, settings = text.partition(":")
-        pairs = [part.partition("=") for part in re.split(r",(?=[^,]*=)", settings)]  # a value may have commas
+        pairs = [part.partition("=") for part in re.split(r",(?=[^,]*=)", settings)]  # a value may contain commas
         if not all(option.strip() and value.strip() for option, _, value in pairs):
             raise ConfigError(f"--set is {text!r}; write ROW:OPTION=VALUE, such as GradCam:lambda_c=0.03.")
         if name.strip().lower() not in rows:

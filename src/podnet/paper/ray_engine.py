@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster, which gives them to its machines and tries again what a lost machine had."""
+"""Runs as tasks of a Ray cluster, which distributes them and retries those of a lost machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Literal
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
 from podnet.paper.assignment import Assignment, perform
 
-RETRIES = 3  # lost machines a run outlives; lost more often, it is likely what brings them down, by its memory
-PATIENCE = 5.0  # seconds for the head of the cluster to answer
+RETRIES = 3  # lost machines per run; after more, the run itself is the likely cause, by its memory
+PATIENCE = 5.0  # seconds for the head node to answer
 
 
 class RayEngine:
@@ -33,12 +33,12 @@ class RayEngine:
         self._address = address
         self._head = None if address == "auto" else _host_and_port(address)
         self._gpus = gpus
-        self._under_way: dict[Future[str | PodnetError], Any] = {}  # with the reference that cancels it
+        self._under_way: dict[Future[str | PodnetError], Any] = {}  # and the reference that cancels it
 
     def __enter__(self) -> None:
         spinning = {name: os.environ[name] for name in ("GOMP_SPINCOUNT",) if name in os.environ}
         try:
-            if self._head:  # Ray itself would knock for minutes
+            if self._head:  # Ray itself would retry for minutes
                 socket.create_connection(self._head, PATIENCE).close()
             self._ray.init(
                 self._address,
@@ -90,8 +90,8 @@ def _no_cluster(address: str, why: str) -> PodnetError:
 
 
 def _in_a_sentence(error: BaseException) -> PodnetError:
-    """Of what went wrong with a task outside of the run itself."""
-    cause = getattr(error, "cause", None)  # of an error in the worker: podnet is not installed there, or is another
+    """A one-sentence error for a task that failed outside of the run itself."""
+    cause = getattr(error, "cause", None)  # an error in the worker: podnet is missing there, or another version
     if cause is not None:
         return PodnetError(f"a machine of the cluster cannot perform it: {type(cause).__name__}: {_first(cause)}")
     return PodnetError(
@@ -101,5 +101,5 @@ def _in_a_sentence(error: BaseException) -> PodnetError:
 
 
 def _first(error: BaseException) -> str:
-    """The first sentence of many."""
+    """The first sentence of an error message."""
     return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""Carries out planned runs, several at a time, beside any other process that works on the same folder."""
+"""Carry out planned runs, several at a time; other processes may work on the same folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from podnet.paper.engines import Engine
 from podnet.paper.plan import Planned
 from podnet.runs.folder import FIRST_TASK_DONE
 
-LOOK_AGAIN = 0.5  # seconds between two looks at the runs of other processes
+LOOK_AGAIN = 0.5  # seconds between checks of the runs of other processes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run; "elsewhere": another process has it."""
+    """The outcome of a run; "elsewhere": another process is working on it."""
 
     planned: Planned
     status: Literal["started", "submitted", "done", "elsewhere", "failed"]
@@ -28,9 +28,9 @@ class Outcome:
 
 
 def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -> Iterator[Outcome | None]:
-    """Run what is not finished, equal runs and equal first tasks once. Yields what happens, and None now and then.
+    """Run what is not finished, equal runs and first tasks only once. Yields outcomes, and None from time to time.
 
-    Each run is locked while it is written: one that another process has is passed over, and looked at again later.
+    A run is locked while it is written. Runs locked by another process are skipped and checked again later.
     """
     queue = _Queue(_to_do(planned, resume), resume)
     if not queue.waiting:
@@ -52,17 +52,17 @@ def carry_out(planned: Sequence[Planned], engine: Engine, resume: bool = True) -
 
 @dataclass
 class _Queue:
-    """The runs that are not done, and what is known of them."""
+    """The unfinished runs and their state."""
 
     waiting: list[Planned]
     resume: bool
     active: dict[Future[str | PodnetError], Planned] = field(default_factory=dict)
-    failed: dict[Path, str] = field(default_factory=dict)  # why, of each folder
+    failed: dict[Path, str] = field(default_factory=dict)  # folder -> reason
     outdated: set[Path] = field(default_factory=set)  # folders to clear before a run
-    told: set[Path] = field(default_factory=set)  # folders that another process has
+    told: set[Path] = field(default_factory=set)  # folders that another process is writing
 
     def clear_outdated(self) -> None:
-        """Stopped half-way, there are no old results left beside new ones."""
+        """Clear old results first, so that an interrupted call leaves none next to new ones."""
         again = () if self.resume else self.waiting
         old = [each for run in again for each in (run, run.first_task) if each.record.exists()]
         self.outdated = {run.record.folder for run in [*old, *filter(_lost_its_training, self.waiting)]}
@@ -70,7 +70,7 @@ class _Queue:
             _is_taken(run, self.outdated)
 
     def choose(self, ready: list[Planned], slots: int) -> Iterator[Outcome]:
-        """Move runs that can start into `ready`, until all slots are taken; tell of those that cannot."""
+        """Move runs that can start into `ready`, until all slots are taken; yield the outcome of those that cannot."""
         for run in list(self.waiting):
             if len(self.active) + len(ready) == slots:
                 break
@@ -89,7 +89,7 @@ class _Queue:
                 ready.append(run)
 
     def finished(self) -> Iterator[Outcome]:
-        """What became of the runs that ended by now."""
+        """The outcomes of runs that have ended."""
         for future in wait(self.active, LOOK_AGAIN, FIRST_COMPLETED).done:
             outcome = _outcome(run := self.active.pop(future), future.result())
             if outcome.status == "elsewhere":
@@ -101,7 +101,7 @@ class _Queue:
 
 
 def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
-    """The runs to carry out, each behind the run of its first task; one that starts again does all of it again."""
+    """The runs to carry out, each after the run of its first task; without `resume` everything is run again."""
     runs: dict[Path, Planned] = {}
     for run in planned:
         if resume and not run.record.exists():
@@ -112,7 +112,7 @@ def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
 
 
 def _lost_its_training(run: Planned) -> bool:
-    """A first task of which only the last checkpoint is left: nothing can begin from it, and it would not go on."""
+    """Whether only the last checkpoint of a first task is left: then no run can start from it or resume it."""
     return run.tasks == 1 and [path.name for path in run.record.checkpoint_files()] == [FIRST_TASK_DONE]
 
 
@@ -128,8 +128,9 @@ def _outcome(run: Planned, result: str | PodnetError) -> Outcome:
 
 
 def _is_taken(run: Planned, outdated: set[Path]) -> bool:
-    """Whether another process has it. If not, what is outdated of it goes, once: a run that is lost on its way may be
-    tried again, and goes on where it was."""
+    """Whether another process is writing the run. If not, outdated results are cleared, but only once: a run that is
+    lost on the way may be tried again and then resumes.
+    """
     folder = run.record.folder
     try:
         with run.record.locked():

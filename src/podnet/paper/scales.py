@@ -1,4 +1,4 @@
-"""At which size a benchmark is run: the paper's, one for a laptop, or one that only shows that everything works."""
+"""The sizes at which a benchmark is run: the paper's, one for a laptop, or one that only shows that all works."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from podnet.paper.catalogue import Benchmark, Column
 
 @dataclass(frozen=True)
 class Setting:
-    """How a scale treats a dataset: the paper's base sizes, steps and memories in its own numbers."""
+    """How a scale treats a dataset: it maps the paper's base sizes, steps and memories to its own."""
 
     dataset: str
     classes: int
     bases: Mapping[int, int]  # the paper's classes of the first task -> ours; the largest is the default
-    increments: Mapping[int, int]  # the paper's number of steps -> our classes a step
+    increments: Mapping[int, int]  # the paper's number of steps -> our classes per step
     memory_total: int = 2000
-    memories: Callable[[int], int] = int  # the paper's exemplars a class -> ours
+    memories: Callable[[int], int] = int  # the paper's exemplars per class -> ours
     options: Mapping[str, Any] = field(default_factory=dict)
-    method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # hyper-parameters, for each method
-    orders: tuple[str, ...] = ("paper:0",)  # the i-th has seed i + 1; after the last come random ones
-    default_orders: int = 1  # how many of them unless told otherwise
-    images: int = 500  # training images of a class, for estimates of time
+    method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # hyper-parameters, by method
+    orders: tuple[str, ...] = ("paper:0",)  # the i-th has seed i + 1; random ones follow
+    default_orders: int = 1  # number of class orders by default
+    images: int = 500  # training images per class, for time estimates
 
 
-HUNDRED = {50: 1, 25: 2, 10: 5, 5: 10}  # classes a step, of a hundred with half of them in the first task
+HUNDRED = {50: 1, 25: 2, 10: 5, 5: 10}  # classes per step, for 100 classes with half of them in the first task
 CIFAR_ORDERS = ("paper:0", "paper:1", "paper:2")
 
 
 def _quarter(exemplars: int) -> int:
-    """At least two, of which BiC may hold one out."""
+    """A quarter, but at least two: BiC may hold one out."""
     return max(2, -(-exemplars // 4))
 
 
 SHORT_BIAS = {"bic": {"bias_epochs": 100}}
 # How it was chosen: docs/results.md. Long sequences, few exemplars and many updates make forgetting visible; small
-# images and batches pay for them.
+# images and batches make up for their cost.
 SMALL_CIFAR = Setting(
     "cifar100",
     classes=40,
@@ -92,11 +92,11 @@ SETTINGS: dict[str, dict[str, Setting]] = {
 
 
 def in_words(benchmark: Benchmark, scale: str) -> str:
-    """What the scale made of the paper's protocol, to stand below every table."""
+    """How the scale changes the paper's protocol, as a note below every table."""
     setting = SETTINGS[scale][benchmark.dataset]
     if scale == "full":
         return "Scale full: the paper's protocol and hyper-parameters."
-    labels: dict[str, list[str]] = {}  # of the columns, by what the scale makes of them
+    labels: dict[str, list[str]] = {}  # of the columns, grouped by the result of the scale
     for column in benchmark.columns:
         labels.setdefault(_protocol(setting, column), []).append(column.label)
     protocols = [words if len(labels) == 1 else f"{', '.join(names)}: {words}" for words, names in labels.items()]

@@ -1,4 +1,4 @@
-"""Runs as jobs of Slurm, an array for all that are ready; a job that has to leave is queued again and goes on."""
+"""Runs as Slurm jobs, one array for all that are ready; a preempted job is queued again and resumes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import Any, Literal
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
 from podnet.paper.assignment import Assignment, perform
 
-MINUTES = 240  # of a job unless --slurm time=... is given: few partitions allow less, and a run goes on in its next job
-TIMES_QUEUED_AGAIN = 200  # at most: a week of training in jobs of an hour, but not a run that never comes further
-LOOK_AGAIN = 1.0  # seconds between two looks for what jobs have written
-ASK_AGAIN = 20.0  # seconds between two questions to Slurm, for jobs that were killed
+MINUTES = 240  # default time limit of a job: few partitions allow less, and a run continues in its next job
+TIMES_QUEUED_AGAIN = 200  # at most: enough for a week in jobs of an hour, but stops a run that makes no progress
+LOOK_AGAIN = 1.0  # seconds between checks for results of jobs
+ASK_AGAIN = 20.0  # seconds between queries to Slurm for killed jobs
 OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "GONE")
 
 
 class Job:
-    """What a job does. Slurm's warning that its time is up, or that another needs the machine, queues it again."""
+    """The work of a job. When Slurm warns of a timeout or preemption, the job is queued again."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -37,16 +37,16 @@ class Job:
         return perform(self.assignment)
 
     def checkpoint(self) -> Any:
-        """The name is submitit's: called at the warning, for what to do next. All but an epoch is written down."""
+        """Called by submitit (hence the name) at the warning, for what to do next. At most one epoch is lost."""
         from submitit.helpers import DelayedSubmission
 
-        if os.getpid() != self._process:  # a decoding process: it is warned, too, and must not queue the job once more
+        if os.getpid() != self._process:  # a decoding process gets the warning too and must not queue the job again
             os._exit(0)
         return DelayedSubmission(Job(self.assignment))
 
 
 class SlurmEngine:
-    """Slurm, by submitit; `cluster` "local" performs the jobs in processes of this machine, for tests."""
+    """Slurm, through submitit; `cluster` "local" performs the jobs in processes on this machine, for tests."""
 
     taken: Literal["submitted"] = "submitted"
 
@@ -75,8 +75,8 @@ class SlurmEngine:
             "slurm_array_parallelism": slots,
             "slurm_additional_parameters": {"requeue": True} | {k.replace("-", "_"): v for k, v in options.items()},
         }
-        self._under_way: dict[Future[str | PodnetError], Any] = {}  # with its job
-        self._ended: dict[str, str] = {}  # the jobs that were over when Slurm was last asked
+        self._under_way: dict[Future[str | PodnetError], Any] = {}  # and its job
+        self._ended: dict[str, str] = {}  # jobs that were over at the last query
         self._left = threading.Event()
 
     def __enter__(self) -> None:
@@ -111,7 +111,7 @@ class SlurmEngine:
             raise PodnetError(f"Slurm takes no jobs: {_last_line(str(error))}") from error
 
     def _watch(self) -> None:
-        """In a thread: hand over what jobs came to."""
+        """In a thread: pass on the results of jobs."""
         try:
             asked = time.monotonic()
             while not self._left.wait(LOOK_AGAIN):
@@ -124,12 +124,12 @@ class SlurmEngine:
                         self._hand_over(future, _result(job))
                     elif job.job_id in over:
                         self._hand_over(future, _killed(job, over[job.job_id]))
-        except Exception as error:  # nobody else would hear of it
+        except Exception as error:  # otherwise the error would be lost in this thread
             for future in list(self._under_way):
                 future.set_exception(error)
 
     def _over(self) -> dict[str, str]:
-        """Jobs that have ended, and how; for so long that what they wrote must be seen here by now."""
+        """Jobs that have ended, and how; long enough ago that their results must be visible here."""
         before = self._ended
         self._ended = _ended([job.job_id for job in list(self._under_way.values())])
         return {job: state for job, state in self._ended.items() if job in before}
@@ -140,12 +140,13 @@ class SlurmEngine:
 
 
 def _ended(jobs: Sequence[str]) -> dict[str, str]:
-    """Those of these jobs that are over, with the state Slurm gives them. It keeps no record of its jobs everywhere
-    (sacct), but it always has its queue, in which a job stays for minutes after its end."""
+    """The jobs that are over, with their Slurm state. Not every Slurm keeps records of its jobs (sacct), but all have
+    the queue, where a job stays for minutes after its end.
+    """
     command = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i %T"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.SubprocessError):  # Slurm's controller is away for a moment
+    except (OSError, subprocess.SubprocessError):  # Slurm's controller is temporarily unreachable
         return {}
     states = {job: state.strip() for job, _, state in (line.partition(" ") for line in asked.stdout.splitlines())}
     return {job: state for job in jobs if (state := states.get(job, "GONE")) in OVER}
@@ -157,7 +158,7 @@ def _result(job: Any) -> str | PodnetError:
     try:
         result: str | PodnetError = job.result()
         return result
-    except Exception:  # podnet is another there, or not installed
+    except Exception:  # podnet is missing there, or another version
         return PodnetError(f"Slurm's job {job.job_id} could not perform it; {job.paths.stderr} says why.")
 
 

@@ -1,4 +1,4 @@
-"""What the finished runs of a benchmark come to: the paper's table with our numbers in it, and its figure."""
+"""The results of a benchmark's finished runs: the paper's table with our numbers, and its figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podnet.report.plots import Line, Panel, accuracy_lines, accuracy_panel, col
 Results = list[dict[str, Any]]
 Measure = Callable[[Results, str], float | None]
 
-# The text's differences, in points, that POD on the maps makes on top of POD-flat.
+# The differences, in points, that POD on the maps adds to POD-flat, from the paper's text.
 BALANCE_IN_THE_PAPER = {("POD-spatial", "oldest"): 7.0, ("POD-spatial", "newest"): -0.2}
 BALANCE_IN_THE_PAPER |= {("POD-pixels", "oldest"): 5.0, ("POD-pixels", "newest"): -2.0}
 
@@ -28,13 +28,13 @@ def average(results: Results, inference: str) -> float | None:
 
 
 def oldest(results: Results, inference: str) -> float | None:
-    """Accuracy on the classes of the first task, after the last."""
+    """Accuracy on the classes of the first task, after the last task."""
     row = results[-1]["accuracy_per_task"][inference]
     return None if row is None else float(row[0])
 
 
 def newest(results: Results, inference: str) -> float | None:
-    """Accuracy on the classes of a step just learned, on average over the steps."""
+    """Accuracy on the classes of a step just after it, averaged over the steps."""
     values = [line["new_accuracy"][inference] for line in results[1:]]
     return None if None in values else fmean(values)
 
@@ -87,26 +87,26 @@ def _grid(
 
 
 def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str]:
-    """Which of the paper's numbers are not its own."""
+    """Notes on the paper's numbers that come from elsewhere."""
     starred = any(label.endswith("*") for label, _ in rows)
     loan = "* Taken over by the paper from Hou et al. (2019), without a run of its own or of ours."
     return [*([loan] if starred else []), *([benchmark.remark] if benchmark.remark else [])]
 
 
 def _fidelity(planned: Sequence[Planned]) -> list[str]:
-    """Of PODNet, where it is not the default."""
+    """A note on PODNet's fidelity, if it is not the default."""
     given = {run.options.get("fidelity", "released") for run in planned} - {"released"}
     return [f"PODNet with --fidelity {fidelity}." for fidelity in given]
 
 
 def _changed(planned: Sequence[Planned]) -> list[str]:
-    """Which rows have other options than the paper's."""
+    """A note on the rows whose options differ from the paper's."""
     changes = {run.row.label: run.changes for run in planned if run.changes}
     return [f"{row} with {', '.join(f'{k} {v}' for k, v in given.items())}." for row, given in changes.items()]
 
 
 def _lacking(planned: Sequence[Planned]) -> list[str]:
-    """Which cells are of fewer class orders than were asked for."""
+    """A note on the cells with fewer class orders than requested."""
     orders: dict[str, list[bool]] = {}
     for run in planned:
         orders.setdefault(f"{run.row.label}, {run.protocol}", []).append(run.finished())
@@ -128,7 +128,7 @@ def _cell(
 
 
 def _paper(benchmark: Benchmark, row: Row, inference: str, column: str, mark: str = "") -> Number | None:
-    """The paper names an inference only where it prints both."""
+    """The paper's number; its tables name the inference only if they print both."""
     named = benchmark.paper.get((f"{row.label} ({inference.upper()}){mark}", column))
     return named or benchmark.paper.get((f"{row.label}{mark}", column))
 
@@ -136,14 +136,14 @@ def _paper(benchmark: Benchmark, row: Row, inference: str, column: str, mark: st
 def _by_order(
     planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
 ) -> dict[tuple[str, int], float]:
-    """Of each finished run of the cell, by its class order and seed."""
+    """The measure of each finished run of the cell, by class order and seed."""
     runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
     values = {(run.order, run.options["seed"]): measure(run.record.results(), inference) for run in runs}
     return {order: value for order, value in values.items() if value is not None}
 
 
 def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
-    """Accuracy on the oldest and the newest classes, and what POD on the maps changes on top of POD-flat."""
+    """Accuracy on the oldest and the newest classes, and the effect of POD on the maps on top of POD-flat."""
     column = benchmark.columns[0]
     kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in INFERENCES]
     titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
@@ -176,7 +176,7 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
 
 
 def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Panel]:
-    """The figure of the benchmark: accuracy against classes seen, or average accuracy against what its columns vary."""
+    """The figure of the benchmark: accuracy by classes seen, or average accuracy by what its columns vary."""
     mark = "" if scale == "full" else f" ({scale})"
     done = [run for run in planned if run.finished()]
     if benchmark.against:
@@ -184,7 +184,7 @@ def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list
         shown = tuple(line for line in lines if line.ys)
         return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", shown)]
     kinds: list[tuple[str, Column, tuple[str, ...]]]
-    if benchmark.inferences_across:  # many rows: a panel for each inference
+    if benchmark.inferences_across:  # many rows: one panel per inference
         kinds = [(name.upper(), benchmark.columns[0], (name,)) for name in INFERENCES[::-1]]
     else:
         kinds = [(column.label, column, INFERENCES[::-1]) for column in benchmark.columns]
@@ -216,6 +216,6 @@ def _curves(benchmark: Benchmark, done: Sequence[Planned], column: Column, infer
 
 
 def _colour(benchmark: Benchmark, row: Row) -> str:
-    """A method's own colour; one of their own for the variants of a method."""
+    """The method's own colour; variants of one method get different colours."""
     plain = row.options.keys() == {"method"} and not benchmark.inferences_across
     return colour_of(row.options["method"] if plain else row.label, [r.label for r in benchmark.rows])

@@ -1,4 +1,4 @@
-"""The commands that look at finished runs: `podnet compare` in the terminal, `podnet report` into a folder."""
+"""The commands for finished runs: `podnet compare` in the terminal, `podnet report` into a folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
 from podnet.runs.folder import Run
 
-LABEL_WIDTH, RUN_WIDTH = 12, 20  # columns of the terminal that the first column and a run's accuracies take
+LABEL_WIDTH, RUN_WIDTH = 12, 20  # terminal columns of the first column, and of a run's accuracies
 
 
 def report_command(folders: Sequence[str], output: str) -> int:
-    """Write the report of these runs into a folder, and show its table."""
+    """Write the report of these runs into a folder, and print its table."""
     console = Console()
     if Path(output).is_file():
         raise PodnetError(f"the report needs a folder, and {output} is a file; choose another --output.")
@@ -63,7 +63,7 @@ def compare_command(folders: Sequence[str]) -> int:
 
 
 def find_runs(folders: Sequence[str], console: Console) -> list[Run]:
-    """The runs in these folders, or below them; those below that have nothing to show are left out with a note."""
+    """The runs in or below these folders; runs below that have no results are left out with a note."""
     found: dict[Path, Run] = {}
     for folder in folders:
         runs = _runs_of(Path(folder))
@@ -85,7 +85,7 @@ def _note(console: Console, words: str) -> None:
 
 
 def _without_first_tasks(runs: Sequence[Run]) -> list[Run]:
-    """Without those that are only there for others to begin from, as `podnet reproduce` makes them."""
+    """Leave out the shared first tasks that `podnet reproduce` makes for other runs to start from."""
 
     def beginning(run: Run) -> tuple[str, ...]:
         return tuple(str(run.config().get(option)) for option in ("method", "dataset", "base", "order", "seed"))
@@ -96,7 +96,7 @@ def _without_first_tasks(runs: Sequence[Run]) -> list[Run]:
 
 
 def _by_label(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one folder in the order of what they are called, 8 before 10."""
+    """The runs of one folder sorted by label, 8 before 10."""
 
     def words(pair: tuple[str, Run]) -> list[tuple[int, str]]:
         return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", pair[0])]
@@ -105,7 +105,7 @@ def _by_label(runs: Sequence[Run]) -> list[Run]:
 
 
 def _fault(run: Run) -> str:
-    """Why a run cannot be shown, if it cannot."""
+    """Why a run cannot be shown; empty if it can."""
     try:
         run.config()
         return "" if run.results() else "has no finished task"
@@ -125,7 +125,7 @@ def _runs_of(folder: Path) -> list[Run]:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """A label a run that tells it from all others, by its folder where nothing else does, and its progress."""
+    """A unique label for each run, by its folder if nothing else differs, with its progress."""
     named = [label for label, _ in described(runs, repetitions_apart=True)]
     labels = []
     for label, run in zip(named, runs, strict=True):

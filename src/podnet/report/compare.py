@@ -1,4 +1,4 @@
-"""Runs beside each other: which belong together, their table, their curves, and a report of it all in a folder."""
+"""Compare runs: which belong together, their table, their curves, and a report in a folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from podnet.report.tables import summary
 from podnet.runs.folder import CHANGEABLE, Run, method_name
 
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
-# What rivals must share to be compared; their own hyper-parameters differ by nature.
+# Options that must be equal for a fair comparison; hyper-parameters of methods differ by nature.
 PROTOCOL = (
     *("dataset", "data_path", "subset", "image_size", "classes", "images_per_class", "base", "increment"),
     *("memory_per_class", "memory_total", "validation", "mirror"),
 )
-OWN_DATA = ("npz", "imagenet")  # datasets that are whatever the user has there; others are the same everywhere
-UPPER_BOUNDS = ("joint",)  # methods that train on the images of all tasks again and again
+OWN_DATA = ("npz", "imagenet")  # the user's own data; other datasets are the same everywhere
+UPPER_BOUNDS = ("joint",)  # methods that train on the images of all tasks
 MEASURES = {
     "average incremental accuracy": "average_incremental_accuracy",
     "last accuracy": "accuracy",
@@ -37,10 +37,10 @@ MEASURES = {
 
 
 def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tuple[str, Run]]:
-    """Each run with a label of its method and of the options that tell it from the others.
+    """Each run with a label: its method, and the options that distinguish it.
 
-    These are the options of the protocol where any two runs differ, and others where runs of the same method differ.
-    Repetitions (another order or seed) have the same label, unless they are to be told apart.
+    These are protocol options that differ between any two runs, and other options that differ between runs of the same
+    method. Repetitions (another order or seed) share a label unless `repetitions_apart`.
     """
     configs = [run.config() for run in runs]
     configs = [config | {"data_path": _own_data(config)} for config in configs]
@@ -51,7 +51,7 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
 def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], ignored: Container[str]) -> str:
     method = method_name(config)
     same_method = [other for other in configs if method_name(other) == method]
-    own_file = any(other.get("method") != config.get("method") for other in same_method)  # one name, several files
+    own_file = any(other.get("method") != config.get("method") for other in same_method)  # same name, several files
     parts = [str(config.get("method")) if own_file else method]
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method
@@ -62,19 +62,19 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
 
 
 def _own_data(config: Mapping[str, Any]) -> str | None:
-    """Where the data is, if it is the user's own; however the path was spelled."""
+    """The resolved path of the data, if it is the user's own."""
     path = config.get("data_path")
     return str(Path(path).expanduser().resolve()) if path and config.get("dataset") in OWN_DATA else None
 
 
 def _setting(option: str, value: object) -> str:
-    """An option in words; a class order may be a list of a hundred names and is cut short."""
+    """An option as text; a class order may list a hundred names and is truncated."""
     words = shorten(str(value).replace(",", ", "), 24, placeholder="…") if option == "order" else str(value)
     return f"{option} {'unset' if value is None else words}"
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Label -> the runs that differ only by order and seed. Unfinished runs, marked, are groups of their own."""
+    """Label -> runs that differ only in order and seed. Unfinished runs are marked and form their own groups."""
     groups: dict[str, list[Run]] = {}
     for label, run in described(runs):
         marked = ", ".join(filter(None, [label, progress(run.results())]))
@@ -83,7 +83,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
-    """A row a group and inference, over the tasks that all runs of the group have."""
+    """One row per group and inference, over the tasks that all runs of the group have."""
     rows = []
     for label, runs in groups.items():
         series = [run.results() for run in runs]
@@ -93,7 +93,7 @@ def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
             cells = []
             for measure in MEASURES.values():
                 values = [line[measure][inference] for line in last]
-                # A network that answers nothing but new classes is always right about them.
+                # A network that only predicts new classes is always right about them.
                 best_counts = measure != "new_accuracy" and not progress(series[0]) and not _is_upper_bound(runs[0])
                 cells.append(Cell(tuple(value for value in values if value is not None), competes=best_counts))
             rows.append((f"{label} ({inference.upper()})", tuple(cells)))
@@ -113,7 +113,7 @@ def _is_upper_bound(run: Run) -> bool:
 
 
 def comparison_panel(groups: Mapping[str, Sequence[Run]], title: str) -> Panel:
-    """Accuracy against classes seen. A method has its colour; of several variants of it each has one of its own."""
+    """Accuracy by number of classes seen. Each method has its colour; variants of one method get different ones."""
     methods = [label.partition(",")[0] for label in groups]
     names = [method if methods.count(method) == 1 else label for method, label in zip(methods, groups, strict=True)]
     lines = []
@@ -136,7 +136,7 @@ def write_report(
     contents: Sequence[Grid | Captioned],
     runs: Sequence[tuple[str, Run]],
 ) -> Path:
-    """Write tables, figures and report.html, which holds all of them in this order and every run; its path.
+    """Write tables, figures and report.html, which contains all of them in this order and every run; returns its path.
 
     Files are named after titles and captions.
     """
@@ -176,7 +176,7 @@ def _run_details(label: str, run: Run) -> Html:
 
 
 def _file_names(titles: Sequence[str]) -> list[str]:
-    """A name for each title: its letters and digits, or "table" where it has none, numbered where it is taken."""
+    """A file name for each title: its letters and digits, or "table" if it has none; numbered if taken."""
     names: list[str] = []
     for title in titles:
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or "table"

@@ -1,7 +1,7 @@
-"""A table of the paper's numbers beside ours, as data, and its forms: terminal, Markdown, LaTeX, CSV, HTML.
+"""A table of the paper's numbers and ours, as data, and its formats: terminal, Markdown, LaTeX, CSV, HTML.
 
-Ours is "mean ± std" over class orders (or seeds), std being the sample standard deviation (ddof=1); a single value
-stands alone. In each column the best of ours is bold, where there are at least two to choose from.
+Ours is "mean ± std" over class orders (or seeds), with the sample standard deviation (ddof=1); a single value has no
+std. In each column our best is bold, if there are at least two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podnet.report import markup
 from podnet.report.markup import Html
 from podnet.report.results import number, spread
 
-LABEL_WIDTH = 24  # in the terminal; a longer label goes on in the next line
+LABEL_WIDTH = 24  # in the terminal; longer labels wrap
 CSV_COLUMNS = ("row", "column", "paper", "paper_std", "mean", "std", "count", "values", "notes")
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -46,21 +46,21 @@ class Cell:
     ours: tuple[float, ...] = ()  # one value per class order (or seed); empty: not run
     paper: float | None = None
     paper_std: float | None = None
-    competes: bool = True  # for the best of its column; what is not complete does not
+    competes: bool = True  # for bold; incomplete results do not
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of numbers. All its words are plain text; every form escapes them its own way."""
+    """A table of numbers. All text is plain; every format escapes it in its own way."""
 
     title: str
     corner: str  # what rows are, e.g. "method"
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]  # label, a cell per column
-    ours: str = "ours"  # heading of our numbers; says the scale, e.g. "ours, small scale"
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]  # label, one cell per column
+    ours: str = "ours"  # heading of our numbers, with the scale, e.g. "ours, small scale"
     paper: str = "paper"
     notes: tuple[str, ...] = ()  # printed below the table in every format
-    lowest: tuple[str, ...] = ()  # columns where the lowest is the best
+    lowest: tuple[str, ...] = ()  # columns where lower is better
 
     def __post_init__(self) -> None:
         for label, cells in self.rows:
@@ -70,19 +70,20 @@ class Grid:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number as it is shown, in whatever format."""
+    """A number as shown in any format."""
 
     text: str
     bold: bool = False
 
     def on_lines(self, stacked: bool) -> str:
-        """The deviation below the mean, or beside it."""
+        """With the deviation below the mean (stacked), or beside it."""
         return self.text.replace(" ±", "\n±") if stacked else self.text
 
 
 def rich_tables(grid: Grid, width: int = 100) -> list[Table]:
-    """For a terminal of this width; where a table would be wider, deviations stand below their means, and where that
-    is not enough its columns are shared out among several tables."""
+    """Tables for a terminal of this width. If too wide, deviations go below their means; if that is not enough, the
+    columns are split into several tables.
+    """
     rows = _numbers(grid)
     titles = [f"{column}\n{heading}" if heading else column for column in grid.columns for heading in _headings(grid)]
     labels = min(LABEL_WIDTH, max(len(text) for text in [grid.corner, *(label for label, _ in rows)]))
@@ -112,7 +113,7 @@ def _some_columns(grid: Grid, some: slice) -> Grid:
 
 
 def markdown(grid: Grid) -> str:
-    """A GitHub table below its title in bold, notes below it."""
+    """A GitHub table, with its title in bold above and notes below."""
     names = [f"{column}, {heading}" if heading else column for column in grid.columns for heading in _headings(grid)]
     lines = [f"**{_markdown(grid.title)}**", "", _pipes([grid.corner, *names]), "|---" + "|---:" * len(names) + "|"]
     for label, numbers in _numbers(grid):
@@ -124,7 +125,7 @@ def markdown(grid: Grid) -> str:
 
 
 def latex(grid: Grid) -> str:
-    """A table environment in the manner of booktabs."""
+    """A table environment in booktabs style."""
     headings = _headings(grid)
     count = len(headings)
     groups = [rf"\multicolumn{{{count}}}{{c}}{{{_latex(column)}}}" for column in grid.columns]
@@ -157,7 +158,7 @@ def latex(grid: Grid) -> str:
 
 
 def csv_text(grid: Grid) -> str:
-    """For machines: a line a cell, unrounded; `values` are separated by spaces, absent numbers are empty."""
+    """Machine-readable: one line per cell, unrounded; `values` are separated by spaces, missing numbers are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -171,7 +172,7 @@ def csv_text(grid: Grid) -> str:
 
 
 def html(grid: Grid) -> Html:
-    """For a page of ours."""
+    """For an HTML page."""
     headings = _headings(grid)
     if len(headings) > 1:
         groups = "".join(f'<th colspan="2">{markup.escaped(column)}</th>' for column in grid.columns)
@@ -186,14 +187,14 @@ def html(grid: Grid) -> Html:
 
 
 def _headings(grid: Grid) -> list[str]:
-    """Of the sub-columns of each column: the paper's and ours, or ours alone, which then needs no name but its own."""
+    """Headings of the sub-columns of each column: the paper's and ours, or only ours under the column's name."""
     if any(cell.paper is not None for _, cells in grid.rows for cell in cells):
         return [grid.paper, grid.ours]
     return [grid.ours if grid.ours != Grid.ours else ""]
 
 
 def _numbers(grid: Grid) -> list[tuple[str, list[_Number]]]:
-    """Each row's label and its numbers, a number a sub-column."""
+    """Each row's label and its numbers, one per sub-column."""
     best = [_best(grid, position) for position in range(len(grid.columns))]
     with_paper = len(_headings(grid)) > 1
     rows = []
@@ -210,7 +211,7 @@ def _numbers(grid: Grid) -> list[tuple[str, list[_Number]]]:
 
 
 def _best(grid: Grid, position: int) -> str | None:
-    """The best mean of a column as it is shown; None where there is nothing to choose from."""
+    """The best mean of a column as shown; None if there are fewer than two."""
     competing = [cells[position] for _, cells in grid.rows if cells[position].competes]
     means = [mean(cell.ours) for cell in competing if cell.ours]
     if len(means) < 2:
@@ -219,7 +220,7 @@ def _best(grid: Grid, position: int) -> str | None:
 
 
 def _widths(titles: list[str], rows: list[tuple[str, list[_Number]]], stacked: bool) -> list[int]:
-    """Of the terminal's columns, so that no number and no word of these titles is broken."""
+    """Terminal columns needed so that no number and no word of these titles is broken."""
     columns = [[numbers[i].on_lines(stacked) for _, numbers in rows] for i in range(len(titles))]
     pieces = [[*title.split(), *"\n".join(texts).split("\n")] for title, texts in zip(titles, columns, strict=True)]
     return [max(map(len, own)) for own in pieces]

@@ -1,4 +1,4 @@
-"""The pieces of our HTML pages. A page holds all it shows and opens without a network, light or dark, narrow too."""
+"""Building blocks of our HTML pages. A page is self-contained and opens offline, light or dark, also when narrow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: 6px; f
 
 
 class Html(str):
-    """Text that is markup already; all other text is escaped where it enters a page."""
+    """Text that is already markup; all other text is escaped when it enters a page."""
 
 
 def escaped(text: object) -> str:
@@ -49,13 +49,13 @@ def escaped(text: object) -> str:
 
 
 def row(cells: Iterable[object], tag: str = "td") -> Html:
-    """A row of a table; its first cell says what the row is."""
+    """A table row; its first cell is the row heading."""
     first, *others = cells
     return Html(f"<tr><th>{escaped(first)}</th>{''.join(f'<{tag}>{escaped(cell)}</{tag}>' for cell in others)}</tr>")
 
 
 def table(head: Html, rows: Iterable[Iterable[object]], caption: str = "", kind: str = "numbers") -> Html:
-    """A table, which scrolls within itself where the screen is narrow. `kind` "words" wraps and aligns left."""
+    """A table that scrolls within itself on narrow screens. `kind` "words" wraps and aligns left."""
     above = f"<caption>{escape(caption)}</caption>" if caption else ""
     body = "".join(row(cells) for cells in rows)
     return Html(
@@ -64,7 +64,7 @@ def table(head: Html, rows: Iterable[Iterable[object]], caption: str = "", kind:
 
 
 def paragraphs(text: str, kind: str = "text") -> Html:
-    """Plain text, blank lines between its paragraphs."""
+    """Plain text; blank lines separate paragraphs."""
     return Html("".join(f'<p class="{kind}">{escape(part.strip())}</p>' for part in text.split("\n\n") if part.strip()))
 
 
@@ -79,7 +79,7 @@ def picture(png: bytes, caption: str) -> Html:
 
 
 def write_document(path: Path, title: str, parts: Iterable[str]) -> Path:
-    """One HTML file of these parts, below the title."""
+    """One HTML file with these parts below the title."""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = f"<h1>{escape(title)}</h1>{''.join(parts)}"
     page = f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head><body>{body}</body></html>\n'

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file with everything in it, which opens without a network."""
+"""The page of a run: one self-contained HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podnet.runs.folder import Run
 
 
 def write_page(run: Run, title: str) -> Path:
-    """Write report.html into the run's folder, with the pictures that `draw_run` left there."""
+    """Write report.html into the run's folder, with the pictures that `draw_run` wrote there."""
     results = run.results()
     parts = [
         paragraphs(summary(results)),

@@ -1,4 +1,4 @@
-"""Figures with one look: sized for a paper's columns, one colour a method everywhere, the same bytes each time."""
+"""Figures in one style: sized for a paper's columns, one fixed colour per method, reproducible to the byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from podnet.metrics import INFERENCES, confusion_matrix
 from podnet.report.results import Results, common_tasks, shown_inferences, spread
 from podnet.runs.folder import Run, method_name
 
-# Okabe and Ito's colours, which the colour-blind tell apart; then Tol's, for whatever else is compared.
+# Okabe and Ito's colours, which colour-blind people can distinguish; then Tol's, for everything else.
 COLOURS = {
     "podnet": "#0072b2",
     "ucir": "#d55e00",
@@ -56,7 +56,7 @@ LOOK: dict[Any, Any] = {
     "legend.fontsize": 6.5,
     "legend.frameon": False,
     "legend.handlelength": 2.0,
-    "legend.markerscale": 0,  # a marker would hide the dashes of so short a line
+    "legend.markerscale": 0,  # a marker would hide the dashes of such a short line
     "legend.handletextpad": 0.5,
     "legend.columnspacing": 1.0,
     "legend.labelspacing": 0.35,
@@ -73,21 +73,21 @@ LOOK: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-TITLE_WIDTH = 46  # letters of a line above a panel
-LEGEND_WIDTH = 56  # of a line of the legend
-LEGEND_DROP = 0.42  # inches from the axes, past their ticks and label
-MANY_POINTS = 20  # from here on a line goes without markers
+TITLE_WIDTH = 46  # characters per title line above a panel
+LEGEND_WIDTH = 56  # characters per legend line
+LEGEND_DROP = 0.42  # inches below the axes, past ticks and label
+MANY_POINTS = 20  # lines with this many points have no markers
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: the mean of its series, in a band of ± their sample standard deviation (ddof=1)."""
+    """One curve: the mean of its series, with a band of ± their sample standard deviation (ddof=1)."""
 
     label: str
     x: tuple[float, ...]
     ys: tuple[tuple[float, ...], ...]  # one series per class order (or seed)
     colour: str  # from colour_of
-    dashed: bool = False  # CNN beside the solid NME, or the paper's own numbers
+    dashed: bool = False  # dashed CNN next to solid NME, or the paper's own numbers
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class Panel:
 
 
 def colour_of(method: str, others: Sequence[str] = ()) -> str:
-    """The colour of a method, the same in every figure; another name gets one by its letters.
+    """The colour of a method, the same in every figure; other names get one by hash.
 
-    Two such names may come to the same colour: name all that a figure shows as `others`, and the later gets the next.
+    Two such names may get the same colour. Pass all names of a figure as `others`, and the later one gets the next.
     """
     if method in COLOURS:
         return COLOURS[method]
@@ -118,7 +118,7 @@ def colour_of(method: str, others: Sequence[str] = ()) -> str:
 
 
 def figure_of(panels: Sequence[Panel]) -> Figure:
-    """Panels side by side, in rows of at most three; legends below them, where they hide nothing."""
+    """Panels side by side, in rows of at most three, with legends below them."""
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = -(-len(panels) // columns)
     legend = max(-(-_legend_lines(panel) // _legend_columns(panel)) for panel in panels)
@@ -130,11 +130,11 @@ def figure_of(panels: Sequence[Panel]) -> Figure:
 
 
 def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
-    """Write it as PNG, SVG and PDF; the three paths."""
+    """Save as PNG, SVG and PDF; returns the three paths."""
     paths = [path_without_ending.with_name(f"{path_without_ending.name}.{ending}") for ending in UNDATED]
     with rc_context(LOOK):
         figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # placing everything takes longest; it is done once for all three
+    figure.set_layout_engine("none")  # layout takes longest; do it once for all three
     for path in paths:
         write_figure(figure, path)
     return paths
@@ -143,7 +143,7 @@ def save_figure(figure: Figure, path_without_ending: Path) -> list[Path]:
 def accuracy_lines(
     label: str, colour: str, series: Sequence[Results], inferences: Sequence[str] = INFERENCES
 ) -> list[Line]:
-    """Accuracy on all classes seen against their number, a line an inference, over the tasks that all runs have."""
+    """Accuracy on all classes seen by their number, one line per inference, over the tasks that all runs have."""
     tasks = common_tasks(series)
     lines = []
     for inference in [i for i in shown_inferences(series[0]) if i in inferences] if tasks else ():
@@ -194,7 +194,7 @@ def confusion_shares(predicted: np.ndarray, targets: np.ndarray, classes: int) -
 
 
 def confusion(matrices: dict[str, np.ndarray], names: Sequence[str], title: str) -> Figure:
-    """Confusion matrices with the names of the classes, one panel an inference."""
+    """Confusion matrices with class names, one panel per inference."""
     names = [name.replace("$", r"\$") for name in names]  # two of them would enclose a formula
     with rc_context(LOOK):
         figure = Figure(figsize=(4.2 * len(matrices), 3.8), layout="constrained")
@@ -240,17 +240,17 @@ def _legend_lines(panel: Panel) -> int:
 
 
 def _legend_columns(panel: Panel) -> int:
-    """Two where the labels are short enough to stand side by side."""
+    """Two if the labels are short enough to fit side by side."""
     return 2 if len(panel.lines) > 1 and max(len(line.label) for line in panel.lines) <= 28 else 1
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """The figure as PNG, SVG or PDF, by the ending of the path."""
+    """Write the figure as PNG, SVG or PDF, by the suffix of the path."""
     buffer = BytesIO()
     ending = path.suffix[1:].lower()
     if ending not in UNDATED:
         raise ConfigError(f"a picture cannot be written to {path}; let its name end in .{', .'.join(UNDATED)}.")
     with rc_context(LOOK), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a script that the font does not have: a box is shown
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks the script: a box is shown
         figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])
     write_atomically(path, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""Reading the lines of results.jsonl: which inferences and tasks they have, and their numbers as text."""
+"""Read the lines of results.jsonl: their inferences and tasks, and their numbers as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from podnet.metrics import INFERENCES
 
-Results = Sequence[dict[str, Any]]  # a line a task
+Results = Sequence[dict[str, Any]]  # one line per task
 
 MISSING = "—"
 
@@ -31,10 +31,10 @@ def shown_inferences(results: Results) -> list[str]:
 
 
 def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
-    """The tasks that all of these runs have, from the first on: for each task the runs' lines.
+    """The tasks that all of these runs have, from the first: for each task the runs' lines.
 
-    They end where the first run ends or where the runs have seen different numbers of classes, so that the averages
-    which a line holds are over the same tasks in all runs.
+    They end where the first run ends or where the runs have seen different numbers of classes. So the averages in a
+    line are over the same tasks in all runs.
     """
     return list(takewhile(lambda lines: len({line["seen"] for line in lines}) == 1, zip(*series, strict=False)))
 

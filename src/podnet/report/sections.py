@@ -1,4 +1,4 @@
-"""What a page says of one run: its accuracies and confusions as small pictures, timings, configuration, environment."""
+"""The sections of a run's page: accuracy and confusion matrices, timings, configuration, environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def confusion_matrices(run: Run) -> Html:
 
 
 def timings(results: Results) -> Html:
-    """Seconds of each stage: of all tasks, of a task on average, as a share of the whole."""
+    """Seconds of each stage: total, mean per task, and share of the whole."""
     stages = dict.fromkeys(stage for result in reversed(results) for stage in result["seconds"])
     seconds = {stage: sum(result["seconds"].get(stage, 0.0) for result in results) for stage in stages}
     total = sum(seconds.values())
@@ -55,7 +55,7 @@ def configuration(run: Run) -> Html:
 
 
 def environment(run: Run) -> Html:
-    """Commit, command, machine and versions: a table for each time the run was started or resumed."""
+    """Commit, command, machine and versions: one table per start or resume."""
     entries = run.environments()
     if not entries:
         return Html("<p>The environment of this run was not recorded.</p>")
@@ -69,7 +69,7 @@ def _words(value: object) -> str:
 
 
 def _matrix(percent: np.ndarray, caption: str) -> Html:
-    """One pixel a cell, which the page scales up: a report may hold hundreds of them."""
+    """One pixel per cell, scaled up by the page: a report may hold hundreds of them."""
     shown = image(_png(percent), caption, "matrix")
     return Html(f"<figure>{shown}<figcaption>0 %{_scale()}100 %<br>{escaped(caption)}</figcaption></figure>")
 
@@ -80,7 +80,7 @@ def _scale() -> Html:
 
 
 def _png(percent: np.ndarray) -> bytes:
-    """Cells that are not a number are left transparent."""
+    """NaN cells are transparent."""
     buffer = BytesIO()
     imsave(buffer, np.ma.masked_invalid(percent), cmap="viridis", vmin=0, vmax=100, format="png")
     return buffer.getvalue()

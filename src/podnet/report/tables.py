@@ -1,4 +1,4 @@
-"""Tables for the terminal: that of one run, and those that put runs side by side."""
+"""Tables for the terminal: results of one run, and comparisons of several."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COLUMNS = {
     "average_incremental_accuracy": "average",
     "forgetting": "forgetting",
 }
-SHORT = ("all", "old", "new", "avg", "forgot")  # the same in at most six letters
+SHORT = ("all", "old", "new", "avg", "forgot")  # the same in at most six characters
 
 
 def results_table(results: Results, title: str) -> Table:
-    """A row a task, in 80 columns: for each inference accuracy on all, old and new classes, average, forgetting."""
+    """One row per task, in 80 columns: for each inference accuracy on all, old and new classes, average, forgetting."""
     table = _table(title)
     table.add_column("task", justify="right")
     table.add_column("seen", justify="right")
@@ -37,7 +37,7 @@ def results_table(results: Results, title: str) -> Table:
 
 
 def summary(results: Results) -> str:
-    """One line to quote: average incremental accuracy and forgetting of each inference after the last task."""
+    """One line: average incremental accuracy and forgetting of each inference after the last task."""
     last = results[-1]
     parts = []
     for inference in shown_inferences(results):
@@ -48,13 +48,13 @@ def summary(results: Results) -> str:
 
 
 def differing_options(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Options of which two runs have different values; what only one method has tells no run from another."""
+    """Options with different values in two runs; options that only one method has do not count."""
     options = dict.fromkeys(option for config in configs for option in config)
     return [option for option in options if len({str(config[option]) for config in configs if option in config}) > 1]
 
 
 def settings_table(labels: Sequence[str], configs: Sequence[dict[str, Any]], options: Sequence[str]) -> Table:
-    """A row an option, a column a run; a dash where a run's method has no such option."""
+    """One row per option, one column per run; a dash if a run's method has no such option."""
     table = _table("settings that differ")
     table.padding = (0, 2, 0, 0)
     table.add_column("option", no_wrap=True)
@@ -66,7 +66,7 @@ def settings_table(labels: Sequence[str], configs: Sequence[dict[str, Any]], opt
 
 
 def accuracy_table(labels: Sequence[str], series: Sequence[Results]) -> Table:
-    """Accuracy on all classes seen, a row a number of classes, a column a run and inference; then the averages."""
+    """Accuracy on all classes seen: one row per number of classes, one column per run and inference; then averages."""
     table = _table("accuracy on all classes seen")
     table.padding = (0, 1, 0, 0)
     table.add_column("classes", vertical="bottom", no_wrap=True)

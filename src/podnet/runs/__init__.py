@@ -1,4 +1,4 @@
-"""Experiments: their options, the one task loop, what is measured after a task, and the run folder that records it.
+"""Experiments: their options, the only task loop, the evaluation after each task, and the run folder.
 
-May import `engine` and all below it. `folder` needs no torch, so that what only reads runs starts fast.
+May import `engine` and all below it. `folder` needs no torch, so that code which only reads runs starts fast.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a learner on disk, and the way back to it."""
+"""Checkpoints: the whole state of a learner on disk."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from podnet.io.files import keep_lines
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.runs.folder import Run
 
-KEPT = 2  # the newest, and one more in case it is damaged
+KEPT = 2  # the newest, and one more in case that is damaged
 
 
 def write_checkpoint(record: Run, learner: Learner, task: int) -> None:
-    """Write down the learner, which has come so far in a task or has done it."""
+    """Save the learner, in the middle of a task or after it."""
     tensors, meta = learner.state()
     progress = meta["progress"]
     moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
@@ -22,9 +22,9 @@ def write_checkpoint(record: Run, learner: Learner, task: int) -> None:
 
 
 def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
-    """Bring the learner to the newest good checkpoint, cut the records back to it.
+    """Restore the learner from the newest intact checkpoint, and truncate the records to it.
 
-    Returns the task to go on with, and what the user should know.
+    Returns the task to continue with, and messages for the user.
     """
     notices: list[str] = []
     task, stage, epoch = 0, 0, 0
@@ -32,7 +32,7 @@ def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
     for path in files:
         try:
             tensors, meta = load_tensors(path)
-            learner.restore(tensors, meta["learner"])  # whose exemplars may be in files of their own
+            learner.restore(tensors, meta["learner"])  # exemplars may be in separate files
         except DamagedFileError as error:
             notices.append(f"{error} Going back to the checkpoint before it.")
             continue

@@ -1,4 +1,4 @@
-"""From options to an experiment: the command line, a YAML file and a run folder all speak the same flat mapping."""
+"""From options to an experiment: the command line, a YAML file and a run folder use the same flat mapping."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from podnet.scenario.orders import listed_classes, spell_out
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:
-    """The experiment that a flat mapping of options describes, everything left out filled in by its default.
+    """The experiment described by a flat mapping of options; missing ones get their defaults.
 
-    Keys are the fields of `Experiment` and of the chosen method; values may be of their type or text to be read so.
+    Keys are the fields of `Experiment` and of the chosen method; values have their types or are text to parse.
     """
     options = {key: value for key, value in options.items() if value is not None}
     if isinstance(options.get("order"), list):
@@ -73,7 +73,7 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_value(key: str, value: Any, hint: Any) -> Any:
-    """The value as the annotated type, read from text where need be."""
+    """The value as the annotated type, parsed from text if necessary."""
     for choice in _choices(hint):
         try:
             return _as_type(value, choice)

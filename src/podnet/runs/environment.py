@@ -1,4 +1,4 @@
-"""Where a number came from: versions, commit, machine."""
+"""Where a result came from: versions, commit, machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("podnet", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions of what decides the numbers, the commit of the source, the machine, the command."""
+    """Versions of the packages that affect results, the commit of the source, the machine, the command."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["podnet", *sys.argv[1:]]),
@@ -43,7 +43,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, with a + where files differ from it; None outside a checkout."""
+    """The commit of the source tree, with a + if files differ from it; None outside a checkout."""
     command = [
         "git",
         "-C",

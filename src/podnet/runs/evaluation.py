@@ -1,4 +1,4 @@
-"""What is measured after a task: both inferences from one pass over the test images of all classes seen."""
+"""The measures after a task: both inferences from one pass over the test images of all classes seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podnet.engine.learner import Learner
 from podnet.metrics import INFERENCES
 from podnet.scenario.tasks import Task
 
-TOP = 5  # the best classes that are looked at
+TOP = 5  # for top-5 accuracy
 MEASURES = (
     "accuracy",
     "accuracy_top5",
@@ -30,9 +30,9 @@ MEASURES = (
 def evaluate(
     learner: Learner, task: Task, sizes: Sequence[int], earlier: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Each measure as {"cnn": ..., "nme": ...}, None where the method has no such inference; and the top-1 predictions.
+    """Each measure as {"cnn": ..., "nme": ...} (None if the method lacks the inference), and the top-1 predictions.
 
-    `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the tasks before.
+    `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the earlier tasks.
     """
     best = learner.rank(task.test_images, TOP)
     require_every_class(task.test_targets, best.indices, learner.class_names)

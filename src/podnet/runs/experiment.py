@@ -1,4 +1,4 @@
-"""An experiment: all that decides the numbers of a run."""
+"""An experiment: everything that determines the results of a run."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from podnet.scenario.tasks import Tasks, class_incremental, images_of_each_class
 
 @dataclass(frozen=True)
 class Experiment:
-    """A method, a dataset and a protocol: all that decides the numbers of a run."""
+    """A method, a dataset and a protocol: everything that determines the results of a run."""
 
     method: Method
     dataset: str = "digits"
     data_path: str | None = None
-    classes: int | None = None  # only the first so many of the order
-    base: int | None = None  # classes of the first task; half of them unless told otherwise
+    classes: int | None = None  # only this many, from the start of the order
+    base: int | None = None  # classes of the first task; None: half of them
     increment: int = 1  # classes of each later task
     order: str = "random"
     memory_per_class: int | None = 20
     memory_total: int | None = None
-    images_per_class: int | None = None  # only the first so many training images of each class
-    validation: float = 0.0  # share of the training images held out to test on, instead of the test images
+    images_per_class: int | None = None  # only this many training images of each class
+    validation: float = 0.0  # share of the training images to test on, instead of the test images
     mirror: bool | None = None  # whether a mirror image shows the same class; None: as the dataset says
-    subset: str | None = None  # which classes of a larger dataset: for imagenet100 released, ucir or a file
-    image_size: int | None = None  # side of the crops of photos; None: 224. Of CIFAR-100 32 (None), 16 or 8
-    unreadable: Literal["error", "skip"] | None = None  # what to do about a photo that cannot be read; None: error
+    subset: str | None = None  # classes of a larger dataset; for imagenet100: released, ucir or a file
+    image_size: int | None = None  # side of photo crops; None: 224. CIFAR-100: 32 (None), 16 or 8
+    unreadable: Literal["error", "skip"] | None = None  # for photos that cannot be read; None: error
     seed: int = 1
-    device: str = "auto"  # a GPU where there is one
-    compile: bool = False  # the backbone by torch.compile: minutes once, then faster iterations
-    precision: Precision = "32"  # tf32, bf16-mixed and 16-mixed are for GPUs that have them
-    devices: int = 1  # processes on each machine: a GPU each, or a share of the cores; batch_size is that of all
+    device: str = "auto"  # auto: a GPU if there is one
+    compile: bool = False  # torch.compile the backbone: takes minutes once, then iterations are faster
+    precision: Precision = "32"  # tf32, bf16-mixed and 16-mixed need a GPU that supports them
+    devices: int = 1  # processes per machine: one GPU each, or a share of the cores; batch_size is the total
     num_nodes: int = 1  # machines
-    sync_batchnorm: bool = True  # statistics of whole batches, also of several processes
-    exemplar_megabytes: float = 256.0  # of photos, which memory holds; further exemplars are in files of the run
-    threads: int = 0  # 0: as many as torch would take
-    workers: int | None = None  # processes that decode photos; None: one a core, at most 8
-    checkpoint_seconds: float = 30.0  # at most this much training is lost to a crash, but never less than an epoch
+    sync_batchnorm: bool = True  # BatchNorm statistics over whole batches, also with several processes
+    exemplar_megabytes: float = 256.0  # photos kept in memory; further exemplars go to files of the run
+    threads: int = 0  # 0: torch's default
+    workers: int | None = None  # processes that decode photos; None: one per core, at most 8
+    checkpoint_seconds: float = 30.0  # training time that a crash may lose; checkpoints are at least one epoch apart
 
     def options(self) -> dict[str, Any]:
-        """Everything as one flat mapping, in the words of the command line; `resolve` of runs.config reads it back."""
+        """All options as one flat mapping, as on the command line; `resolve` of runs.config reads it back."""
         values: dict[str, Any] = {"method": self.method.source or self.method.name}
         values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"}
         values |= asdict(self.method)
@@ -68,9 +68,9 @@ class Experiment:
             raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
 
     def first_task(self) -> Experiment:
-        """The experiment that ends after the first task: the same one for all whose training differs only later.
+        """The experiment cut off after the first task; equal for all that differ only in later training.
 
-        How many exemplars a class may keep matters to the training of a first task only where a method reserves some.
+        The number of exemplars affects the training of the first task only if the method reserves some.
         """
         method = self.method if self.classes is None else self.method.of_run(self.classes)
         later = method.later | {"step_epochs"}
@@ -109,7 +109,7 @@ class Experiment:
         return Learner(method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
     def prepared(self, team: Team = ALONE, folder: Path | None = None) -> tuple[Dataset, Tasks, Learner]:
-        """What a run needs before it trains. Whatever cannot work with the data or the machine is refused here."""
+        """What a run needs before it trains. Settings that do not fit the data or the machine fail here."""
         dataset = self.load_dataset(team)
         return dataset, self.tasks(dataset), self.learner(dataset, team, folder)
 

@@ -1,18 +1,18 @@
-"""A run folder: the record on disk of one experiment. Writing and reading it; no torch here.
+"""A run folder: the record of one experiment on disk, for writing and reading; no torch here.
 
-    config.yaml         the resolved configuration, in the words of the command line
-    environment.json    versions, commit, machine, command; one entry for each time it was started or resumed
-    method.py           the user's own method, as it was when the run began
-    results.jsonl       one object a task
-    epochs.jsonl        one object an epoch: losses, learning rate, seconds
-    failure.json        what ended a run that failed; gone when it goes on
-    tensorboard/        event files, where they were asked for
-    predictions/        of the test images after each task, for confusion matrices
+    config.yaml         the resolved configuration, named as on the command line
+    environment.json    versions, commit, machine, command; one entry per start or resume
+    method.py           the user-defined method, as it was when the run began
+    results.jsonl       one object per task
+    epochs.jsonl        one object per epoch: losses, learning rate, seconds
+    failure.json        the error that ended a failed run; removed on resume
+    tensorboard/        event files, if requested
+    predictions/        for the test images after each task, for confusion matrices
     checkpoints/        the newest states of the learner
-    exemplars/          photos that are too many for the memory, a pack a task
+    exemplars/          photos that do not fit into memory, one pack per task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
 
-JSON-lines files only grow: a line is there whole or, after a crash, ignored and cut off by the next writer.
+JSON-lines files only grow. A line cut short by a crash is ignored, and removed by the next writer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from podnet.errors import ConfigError, PodnetError
 from podnet.io.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
 
 FILES = (
-    "config.yaml",  # first to come, and first to go when a run is cleared
+    "config.yaml",  # written first, and removed first when a run is cleared
     "environment.json",
     "method.py",
     "results.jsonl",
@@ -42,8 +42,8 @@ FILES = (
     "curve.svg",
     "confusion.png",
 )
-# What a run may go on with otherwise than it began: it decides no number, but for rounding and the statistics of
-# BatchNorm that several processes may have on their own.
+# Options that may change on resume. They affect results only by rounding, and by the BatchNorm statistics if
+# several processes keep their own.
 CHANGEABLE = (
     "data_path",
     "device",
@@ -56,17 +56,17 @@ CHANGEABLE = (
     "unreadable",
     "checkpoint_seconds",
 )
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, where it was built: ten times faster
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
 
 def method_name(config: Mapping[str, Any]) -> str:
-    """The method of a configuration, short: of a user's FILE.py:CLASS the class."""
+    """The short name of a configuration's method: for a user-defined FILE.py:CLASS, the class."""
     return str(config.get("method")).rpartition(":")[2]
 
 
 def folder_name(options: Mapping[str, Any]) -> str:
-    """A folder's name that tells a run from others at a glance, from its options."""
+    """A folder name that distinguishes runs at a glance, from their options."""
     order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
     protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
     return f"{method_name(options)}-{options['dataset']}-{protocol}"
@@ -107,7 +107,7 @@ class Run:
         return self.folder / "tensorboard"
 
     def exists(self) -> bool:
-        """Whether anything of a run is here, its configuration or what it made."""
+        """Whether the folder holds anything of a run, its configuration or its output."""
         return any((self.folder / name).exists() for name in FILES)
 
     def config(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Run:
         return loaded
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """The first file of a run: with it there is something to resume."""
+        """Write the first file of a run; from then on it can be resumed."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
 
     @property
@@ -131,13 +131,13 @@ class Run:
         return self.folder / "method.py"
 
     def keeps_method(self, file: Path) -> bool:
-        """Keep the file of a user's own method as it is when the run begins; False if it has changed since."""
+        """Keep a copy of a user-defined method when the run begins; False if the file has changed since."""
         if not self.method_file.exists():
             write_atomically(self.method_file, file.read_bytes())
         return self.method_file.read_bytes() == file.read_bytes()
 
     def require_unchanged_method(self, file: Path) -> None:
-        """Refuse a file of a user's own method that was edited since the run began."""
+        """Refuse a user-defined method whose file was edited since the run began."""
         if not self.keeps_method(file):
             raise ConfigError(
                 f"{file} was changed since the run in {self.folder} began, so its numbers would come from two methods; "
@@ -145,13 +145,13 @@ class Run:
             )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """One more entry: a run has as many as it was started and resumed."""
+        """Add an entry; a run has one for each start and resume."""
         path = self.folder / "environment.json"
         earlier = json.loads(path.read_text()) if path.exists() else []
         write_atomically(path, json.dumps([*earlier, environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
-        """One object a task, those that were written whole."""
+        """One object per task; incomplete lines are left out."""
         return read_lines(self.results_file)
 
     def epochs(self) -> list[dict[str, Any]]:
@@ -163,30 +163,30 @@ class Run:
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
-        """Leave a note of an error that ends the run, for those who look at its folder later."""
+        """Write down an error that ends the run, for whoever looks at the folder later."""
         self.failure_file.unlink(missing_ok=True)
         try:
             yield
         except Exception as error:
             message = str(error) if isinstance(error, PodnetError) else f"{type(error).__name__}: {error}"
             note = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "message": message}
-            with suppress(PodnetError):  # a full disk may be what ended it
+            with suppress(PodnetError):  # a full disk may be the cause
                 write_atomically(self.failure_file, json.dumps(note) + "\n")
             raise
 
     def failure(self) -> str | None:
-        """What ended the run, if an error did."""
+        """The error that ended the run, if any."""
         try:
             return str(json.loads(self.failure_file.read_bytes())["message"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def is_being_written(self) -> bool:
-        """Whether a process is at work on it."""
+        """Whether a process is writing this run."""
         return is_locked(self.folder / ".lock")
 
     def environments(self) -> list[dict[str, Any]]:
-        """One entry for each time it was started or resumed; none where they cannot be read."""
+        """One entry for each start or resume; none if they cannot be read."""
         try:
             recorded = json.loads((self.folder / "environment.json").read_bytes())
         except (OSError, ValueError):
@@ -195,16 +195,16 @@ class Run:
         return [entry for entry in entries if isinstance(entry, dict)]
 
     def checkpoint_files(self) -> list[Path]:
-        """Newest first."""
+        """The checkpoints, newest first."""
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
     def trained_first_task(self) -> Path | None:
-        """Of a finished run of its first task: the checkpoint after training, before exemplars were chosen."""
+        """For a finished run of a first task: the checkpoint after training, before exemplars were chosen."""
         newest, *before = [path.name for path in self.checkpoint_files()] or [""]
         return self.checkpoints / before[0] if newest == FIRST_TASK_DONE and before else None
 
     def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
-        """Take over the training of the first of `tasks` tasks; the checkpoint comes last and makes it count."""
+        """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
         lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs()]
         write_atomically(self.epochs_file, "".join(lines))
         write_atomically(self.folder / "environment.json", (other.folder / "environment.json").read_bytes())
@@ -212,7 +212,7 @@ class Run:
         write_atomically(self.checkpoints / trained.name, trained.read_bytes())
 
     def clear(self) -> None:
-        """Remove what an earlier run left, its configuration first: without one the folder is no run."""
+        """Remove an earlier run, its configuration first: without one the folder is not a run."""
         for name in FILES:
             (self.folder / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions):
@@ -224,7 +224,7 @@ class Run:
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
-        """Remove what killed processes were writing; only under the lock."""
+        """Remove partial files of killed processes; call only under the lock."""
         for folder in (self.folder, self.checkpoints, self.predictions, self.exemplars):
             for path in folder.glob(f".*{UNFINISHED}"):
                 path.unlink()

@@ -1,4 +1,4 @@
-"""The only task loop: learn each task, evaluate, write a line of results and a checkpoint."""
+"""The only task loop: learn each task, evaluate, write results and a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from podnet.scenario.tasks import Task, Tasks
 
 @dataclass(frozen=True)
 class TaskStarted:
-    """A task begins, or goes on after a resume."""
+    """A task begins, or continues after a resume."""
 
     task: int
     tasks: int
@@ -38,7 +38,7 @@ class TaskStarted:
 
 @dataclass(frozen=True)
 class TaskDone:
-    """A task is learned, evaluated and written down."""
+    """A task is learned, evaluated and recorded."""
 
     result: dict[str, Any]
 
@@ -62,12 +62,12 @@ def run(
     team: Team = ALONE,
     allow_changed_method: bool = False,
 ) -> Iterator[Record]:
-    """Run the experiment, or the rest of it, leaving its record on disk; yields what happens as it happens.
+    """Run the experiment, or the rest of it, and record it on disk; yields events as they happen.
 
-    A run that is in the folder already is refused, resumed or replaced. A new one may start from a finished run of its
-    first task (`Experiment.first_task`) and comes to exactly what it would have come to. Of a team, every process calls
-    this; only the main one writes and has something to tell. A run whose own method file was edited since it began goes
-    on only with `allow_changed_method`. Threads and precision of torch are set for the run and put back when it ends.
+    An existing run in the folder is refused, resumed or replaced. A new run may start from a finished run of its first
+    task (`Experiment.first_task`); its results are the same as without. In a team every process calls this, but only
+    the main one writes and yields. If the file of a user-defined method was edited since the run began, the run
+    continues only with `allow_changed_method`. torch's threads and precision are set for the run and restored after it.
     """
     threads = experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores())
     with torch_settings(threads, tf32=experiment.precision == "tf32"):
@@ -88,7 +88,7 @@ def run(
 def _require_permission(
     experiment: Experiment, record: Run, existing: Existing, tasks: int, allow_changed_method: bool
 ) -> None:
-    """Refuse to touch a run that is in the folder already, or to go on with it by another method."""
+    """Refuse to touch an existing run, or to continue it with a changed method."""
     if record.exists() and existing == "refuse":
         raise ConfigError(
             f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
@@ -103,7 +103,7 @@ def _require_permission(
 def _first_to_learn(
     experiment: Experiment, record: Run, learner: Learner, tasks: int, existing: Existing, first_task: Run | None
 ) -> Generator[Notice, None, int]:
-    """Begin the run or restore its learner; the task to go on with, which the other processes are told, too."""
+    """Begin the run or restore its learner; returns the task to continue with, in all processes."""
     if existing == "resume" and record.config_file.exists():
         first, notices = restore(record, learner)
         yield from map(Notice, notices)
@@ -115,19 +115,19 @@ def _first_to_learn(
         first, _ = restore(record, learner)
     if learner.team.size > 1:
         tensors, meta = learner.state()
-        on_cpu = {name: value.cpu() for name, value in tensors.items()}  # theirs is not the main one's GPU
+        on_cpu = {name: value.cpu() for name, value in tensors.items()}  # not on the main process's GPU
         learner.team.from_main(lambda: (first, (on_cpu, meta)))
     return first
 
 
 def _method_file(experiment: Experiment) -> Path | None:
-    """The file of a user's own method."""
+    """The file of a user-defined method."""
     file = experiment.method.source.rpartition(":")[0]
     return Path(file) if file else None
 
 
 def _take_part(learner: Learner, tasks: Tasks) -> None:
-    """What a process does that is not the main one: its share of every task, from where that one goes on."""
+    """The loop of a process other than the main one: its share of every task."""
     first, state = learner.team.from_main(lambda: (0, learner.state()))
     learner.restore(*state)
     for index in range(first, len(tasks)):
@@ -164,7 +164,7 @@ def _begin_as(record: Run, first_task: Run, tasks: int) -> Iterator[Notice]:
 
 
 def _left_out(dataset: Dataset, team: Team) -> str:
-    """The photos that could not be read and were done without, by any process, named and counted."""
+    """The unreadable photos that were skipped, over all processes, as one message."""
     names: dict[str, str] = {}
     for images in (dataset.train_images, dataset.test_images):
         if isinstance(images, Photos):
@@ -185,7 +185,7 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
             # "rate" is the key of the learning rate in run folders of all versions.
             values = {"rate" if name == "lr" else name: value for name, value in asdict(event).items()}
             append_line(record.epochs_file, place | values)
-            trained = task.index == 0 and event.epoch + 1 == event.epochs  # what other runs may begin from
+            trained = task.index == 0 and event.epoch + 1 == event.epochs  # other runs may start from here
             if trained or time.monotonic() - saved >= checkpoint_seconds:
                 write_checkpoint(record, learner, task.index)
                 saved = time.monotonic()
@@ -193,7 +193,7 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
 
 
 def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """The line of results of a task; its predictions go to a file of their own."""
+    """The results of a task, one line; its predictions go to a separate file."""
     began = time.perf_counter()
     measured, predictions = evaluate(learner, task, sizes[: task.index + 1], record.results())
     save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})

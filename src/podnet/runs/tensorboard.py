@@ -1,4 +1,4 @@
-"""Event files for TensorBoard beside a run, made of the run's own lines: written anew when it goes on."""
+"""TensorBoard event files, made from the run's own records; rewritten on resume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEASURES = ("accuracy", "accuracy_top5", "average_incremental_accuracy", "forget
 
 
 def logged(records: Iterable[Record], run: Run) -> Iterator[Record]:
-    """The records of a run, unchanged; what they tell is in the event files by the time they are passed on."""
+    """Pass on the records of a run unchanged, after writing them to the event files."""
     events = Events(run)
     for record in records:
         if isinstance(record, Epoch | TaskDone):
@@ -28,7 +28,7 @@ def logged(records: Iterable[Record], run: Run) -> Iterator[Record]:
 
 
 class Events:
-    """Losses and learning rate against the epochs of a phase, accuracies against the classes seen."""
+    """Losses and learning rate by epoch of a phase, accuracies by classes seen."""
 
     def __init__(self, run: Run) -> None:
         try:
@@ -40,10 +40,10 @@ class Events:
         self._writer: Any = None
         self._epochs, self._results = GrowingLines(run.epochs_file), GrowingLines(run.results_file)
         self._written = 0  # results
-        self._steps: Counter[str] = Counter()  # epochs written, of each phase
+        self._steps: Counter[str] = Counter()  # epochs written, per phase
 
     def catch_up(self) -> None:
-        """Write the lines that are new; the first time, what an earlier writer left is replaced."""
+        """Write the new records; the first time, replace what an earlier writer left."""
         if self._writer is None:
             shutil.rmtree(self.run.events, ignore_errors=True)
             self._writer = self._writer_class(str(self.run.events))

@@ -1,1 +1,1 @@
-"""What is learned when: the order of the classes, and the tasks they come in. May import `data`."""
+"""The order of the classes, and the tasks they form. May import `data`."""

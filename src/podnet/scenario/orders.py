@@ -1,4 +1,4 @@
-"""The order in which classes are learned: natural, random, the paper's, or one of the user's own."""
+"""The order in which classes are learned: natural, random, the paper's, or the user's list."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from podnet.randomness import generator
 def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = None) -> list[int]:
     """The labels in the order they are learned, the first `classes` of them.
 
-    spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list as
-    "3,1,2" or "cat,dog", or a file with such a list, one class a line or separated by commas. A list must name all
+    spec: "natural", "random" (by the seed), "paper:N" (the authors' N-th order of the dataset), a list such as
+    "3,1,2" or "cat,dog", or a file with such a list, one class per line or separated by commas. A list must name all
     classes of the dataset unless `classes` is given.
     """
     total = len(dataset.class_names)
@@ -81,18 +81,18 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
 
 
 def listed_classes(spec: str) -> list[str]:
-    """The classes that a list names; of natural, random and the paper's orders none."""
+    """The classes named by a list; none for natural, random and the paper's orders."""
     if spec in ("natural", "random") or spec.partition(":")[0] == "paper":
         return []
     return [word for word in map(str.strip, spec.split(",")) if word]
 
 
 def spell_out(spec: str) -> str:
-    """An order as it is, or the list that the file of that name holds."""
+    """The order as given; if it names a file, the list in that file."""
     try:
         lines = Path(spec).read_text().replace(",", "\n").splitlines()
         return ",".join(filter(None, map(str.strip, lines)))
     except UnicodeDecodeError as error:
         raise ConfigError(f"the order file {spec} is not text.") from error
-    except OSError:  # not a file, or too long to be the name of one
+    except OSError:  # not a file, or too long for a file name
         return spec

@@ -1,4 +1,4 @@
-"""A dataset cut into tasks, and what each of them may see."""
+"""A dataset split into tasks, and the images that each may use."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from podnet.grouping import positions_by_class
 
 @dataclass(frozen=True)
 class Task:
-    """One batch of new classes. Labels count classes in the order they are learned; new ones are old to seen - 1."""
+    """One group of new classes. Labels follow the order of learning; the new ones are old to seen - 1."""
 
     index: int
-    old: int  # classes known before
+    old: int  # number of classes known before
     new: int
     class_names: tuple[str, ...]  # of the new classes
-    train_images: Images  # of the new classes only, but for those of `refreshed`
+    train_images: Images  # of the new classes only, except for those in `refreshed`
     train_targets: Tensor
     test_images: Images  # of all classes seen
     test_targets: Tensor
-    refreshed: tuple[int, ...] = ()  # labels of known classes with more images, ascending
+    refreshed: tuple[int, ...] = ()  # labels of known classes that get more images, ascending
 
     @property
     def seen(self) -> int:
@@ -36,13 +36,13 @@ class Task:
 
     @property
     def taught(self) -> tuple[int, ...]:
-        """Labels of the classes that the task has images of."""
+        """Labels of the classes that the task has training images of."""
         return (*self.refreshed, *range(self.old, self.seen))
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """A dataset cut into tasks, each made when asked for. `cumulative` is for joint training, which sees all data."""
+    """A dataset split into tasks, each made on demand. `cumulative` is for joint training, which uses all data."""
 
     dataset: Dataset
     order: tuple[int, ...]
@@ -92,13 +92,13 @@ class Tasks:
 
     @cached_property
     def _position(self) -> Tensor:
-        """Where in the order each class of the dataset comes; -1 for those that do not."""
+        """The position of each class of the dataset in the order; -1 for classes that are not in it."""
         position = torch.full((len(self.dataset.class_names),), -1)
         position[list(self.order)] = torch.arange(len(self.order))
         return position
 
     def _split(self, positions: range) -> tuple[Tensor, Tensor]:
-        """Training indices of some classes: those to train on, and the last `validation` of each class held out."""
+        """Training indices of some classes: those to train on, and the last `validation` share of each, held out."""
         kept, held_out = [], []
         for label in self.order[positions.start : positions.stop]:
             own = self._trained[label][: self.images_per_class]
@@ -117,8 +117,9 @@ def class_incremental(
     cumulative: bool = False,
     images_per_class: int | None = None,
 ) -> Tasks:
-    """`base` classes of the order first, then `increment` more a task; with `validation`, that share of each class's
-    training images (the first `images_per_class` of them) is held out and takes the place of the test images."""
+    """First `base` classes of the order, then `increment` more per task. With `validation`, that share of each class's
+    training images (the first `images_per_class` of them) is held out and replaces the test images.
+    """
     _check_sizes(len(order), base, increment)
     sizes = (base,) + (increment,) * ((len(order) - base) // increment)
     if images_per_class is not None and images_per_class < 1:
@@ -136,7 +137,7 @@ def class_incremental(
 
 
 def images_of_each_class(dataset: Dataset, limit: int | None = None) -> Tensor:
-    """How many training images each class has, of which no more than `limit` are used."""
+    """The number of training images of each class; at most `limit` are used."""
     counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))
     return counts if limit is None else counts.clamp(max=limit)
 
