@@ -1,4 +1,4 @@
-"""The command line: a module a command. Nothing heavy is imported before it is needed. May import everything."""
+"""The command line: one module per command. Heavy imports happen only when needed. May import everything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podnet.engine.launch import is_launched, note_failure
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.processes import end_now, is_member
 
-MODULES = {  # of commands that share one; each other command has a module of its name
+MODULES = {  # for commands that share a module; every other command has one of its name
     **dict.fromkeys(("info", "forget", "export"), "learn"),
     "compare": "report",
     **dict.fromkeys(("methods", "datasets"), "listing"),
@@ -21,7 +21,7 @@ MODULES = {  # of commands that share one; each other command has a module of it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the `podnet` command; returns the exit code. Without arguments it takes those of the process."""
+    """Entry point of the `podnet` command; returns the exit code. By default uses the arguments of the process."""
     code = _run(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None and is_member():
         end_now(code)
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    # How long an OpenMP thread spins before it sleeps: as it comes, training beside another program is half as fast;
+    # How long an OpenMP thread spins before it sleeps: by default, training beside another program is half as fast;
     # with no spinning at all, it is a third slower where nothing else runs (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
@@ -45,7 +45,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _tell(error: PodnetError) -> int:
-    """One sentence for the user, or for the launcher of several processes, which tells it once; the exit code."""
+    """Report an error to the user, or to the launcher of several processes, which prints it once; the exit code."""
     if is_launched():
         note_failure(error)
     else:

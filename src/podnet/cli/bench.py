@@ -1,4 +1,4 @@
-"""`podnet bench`: how fast it is here."""
+"""`podnet bench`: measure the speed on this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bench_command(known: argparse.Namespace) -> int:
     for name, figures in measured(groups, known.quick, known.threads):
         found |= figures
         console.print(_table(name, figures))
-        # After each group: what was measured is not lost if the next one is stopped.
+        # After each group, so that interrupting the next one loses nothing.
         write_atomically(output, json.dumps({key: value.as_json() for key, value in found.items()}, indent=2) + "\n")
     console.print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
     return 0

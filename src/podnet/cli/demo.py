@@ -1,4 +1,4 @@
-"""`podnet demo`: what forgetting is, and what helps. Three methods learn the embedded digits one after the other."""
+"""`podnet demo`: shows forgetting and what helps. Three methods learn the embedded digits one after the other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def demo_command(known: argparse.Namespace) -> int:
 
 
 def _learn(experiment: Experiment, record: Run, console: Console) -> None:
-    """With a line a task, or bars on a terminal."""
+    """With one line per task, or progress bars on a terminal."""
     records = run(experiment, record, "replace")
     show((each for each in records if console.is_terminal or not isinstance(each, Epoch)), console)
 
@@ -72,7 +72,7 @@ def measured(results: Results, measure: str) -> list[float]:
 
 
 def _table(series: Mapping[str, Results]) -> Table:
-    """A row for each number of digits, two columns for each method."""
+    """One row per number of digits, two columns per method."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     table.add_column("digits\nknown", justify="right")
     for name in series:

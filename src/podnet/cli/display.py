@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: bars on a terminal, plain lines elsewhere. Consumes records, nothing more."""
+"""Progress of a run: bars on a terminal, plain lines elsewhere. Only consumes records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show(records: Iterable[Record], console: Console) -> None:
 
 
 def bar() -> tuple[ProgressColumn, ...]:
-    """What a progress bar shows: what it is of, how far it is, the time it took and will take."""
+    """The columns of a progress bar: name, progress, elapsed and remaining time."""
     name = TextColumn("{task.description}")
     return name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
 

@@ -1,4 +1,4 @@
-"""Where `podnet reproduce` performs its runs: the options of it, and what they come to."""
+"""Where `podnet reproduce` performs its runs: the options and their interpretation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ def add_engine_options(reproduce: argparse.ArgumentParser) -> None:
     group = reproduce.add_argument_group("where the runs are performed (docs/reproduce.md, On a cluster)")
     add = group.add_argument
     add("--engine", choices=("local", "ray", "slurm"), default="local", help="this machine (default) or a cluster")
-    add("--gpus-per-run", metavar="X", type=float, help="GPUs of a run on a cluster; with ray, 0.5 lets two share one")
-    add("--address", metavar="HOST:PORT", help="of the Ray cluster's head (default: auto, that of this machine)")
+    add(
+        "--gpus-per-run",
+        metavar="X",
+        type=float,
+        help="GPUs per run on a cluster; with ray, 0.5 lets two runs share one",
+    )
+    add("--address", metavar="HOST:PORT", help="address of the Ray cluster's head node (default: auto, this machine)")
     add("--slurm", metavar="KEY=VALUE,...", help="options for sbatch, such as partition=gpu,time=24:00:00")
 
 
 def require_fitting(known: argparse.Namespace) -> None:
-    """Refuse options that the chosen engine has no use for, and numbers it cannot give."""
+    """Refuse options that the chosen engine does not use, and impossible numbers."""
     for name, engines in FITS.items():
         if getattr(known, name) is not None and known.engine not in engines:
             option = f"--{name.replace('_', '-')}"
@@ -36,13 +41,13 @@ def require_fitting(known: argparse.Namespace) -> None:
 
 
 def device(known: argparse.Namespace) -> str:
-    """The device of the runs; on a cluster, one that was given no GPU keeps off those of others."""
+    """The device of the runs; on a cluster, a run without an assigned GPU uses none."""
     on_cpu = known.engine != "local" and known.device == "auto" and not known.gpus_per_run
     return "cpu" if on_cpu else str(known.device)
 
 
 def sbatch_options(given: str | None) -> Mapping[str, str]:
-    """From "partition=gpu,exclude=a,b" to what sbatch is told; a word without = belongs to the value before it."""
+    """ "partition=gpu,exclude=a,b" as options for sbatch; a word without = belongs to the value before it."""
     options: dict[str, str] = {}
     key = ""
     for word in given.split(",") if given else []:

@@ -1,4 +1,4 @@
-"""`podnet evaluate`: how often a model is right about photos whose classes are known."""
+"""`podnet evaluate`: the accuracy of a model on photos whose classes are known."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def evaluate_command(known: argparse.Namespace) -> int:
 
 
 def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> Table:
-    """A row a class that there are photos of."""
+    """One row per class with photos."""
     table = plain_table("class", "photos", *(inference.upper() for inference in measured))
     counts = torch.bincount(targets, minlength=len(names)).tolist()
     for label, (name, count) in enumerate(zip(names, counts, strict=True)):

@@ -1,4 +1,4 @@
-"""`podnet learn`, `info`, `export` and `forget`: a model of one's own from its first photos to its last."""
+"""`podnet learn`, `info`, `export` and `forget`: the commands for your own model."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _preview(console: Console, path: Path, lesson: Lesson) -> None:
 
 
 def _follow(records: Iterable[Record], console: Console) -> Learned:
-    """Show how far it is, to the end."""
+    """Show the progress until the end."""
     learned = None
     with Progress(*bar(), console=console, transient=True, disable=not console.is_terminal) as progress:
         phase = progress.add_task("learning", total=None)

@@ -1,4 +1,4 @@
-"""The options of every command. Nothing heavy is imported here: `podnet --help` answers at once."""
+"""The options of every command. Nothing heavy is imported here, so `podnet --help` answers at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ examples:
   podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
 
-# Options that are about this call and not about the experiment; all others make up the configuration.
+# Options about this call, not about the experiment; all others form the configuration.
 CALL_OPTIONS = (
     "command",
     "address",
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The parser, and that of each command, whose options a typo is compared with."""
+    """The parser, and that of each command, used to suggest options for typos."""
     parser = Parser(prog="podnet", description=sys.modules["podnet"].__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"podnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -63,18 +63,18 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         "demo", help="see forgetting, and what helps, on the embedded digits", allow_abbrev=False
     )
     demo.add_argument("--output", metavar="FOLDER", default="runs/demo", help="where to write (default: runs/demo)")
-    demo.add_argument("--seed", metavar="N", type=int, default=1, help="of all randomness (default: 1)")
+    demo.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     _add_run(commands)
     _add_reproduce(commands)
-    report = commands.add_parser("report", help="tables, figures and a page of any runs", allow_abbrev=False)
-    report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    report = commands.add_parser("report", help="write tables, figures and a page about runs", allow_abbrev=False)
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     report.add_argument("--output", metavar="FOLDER", default="report", help="where to write (default: report)")
     compare = commands.add_parser("compare", help="print runs side by side", allow_abbrev=False)
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     _add_studio(commands)
     methods = commands.add_parser("methods", help="list the methods, or the options of one", allow_abbrev=False)
     methods.add_argument("name", nargs="?", help="a method")
-    bench = commands.add_parser("bench", help="measure how fast it is on this machine", allow_abbrev=False)
+    bench = commands.add_parser("bench", help="measure the speed on this machine", allow_abbrev=False)
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="only these measurements, such as iteration or step")
     bench.add_argument("--quick", action="store_true", help="fewer rounds, without compiling and growth")
     bench.add_argument("--output", metavar="FILE", default="bench.json", help="where to write (default: bench.json)")
@@ -105,23 +105,44 @@ def _add_run(commands: Any) -> None:
     add("--images-per-class", metavar="N", help="only the first N training images of each class")
     add("--validation", metavar="SHARE", help="hold out this share of the training images and test on it")
     add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
-    add("--step-epochs", metavar="N", help="the same for the tasks after the first (default: as many as there)")
-    add("--batch-size", metavar="N", help="images of one update (default: the method's)")
+    add("--step-epochs", metavar="N", help="epochs of the tasks after the first (default: the same)")
+    add("--batch-size", metavar="N", help="images per update (default: the method's)")
     add("--fidelity", help="released (default) or paper: the authors' code or the paper's text, for podnet")
     add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
-    add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
-    add("--image-size", metavar="N", help="side of the crops of photos (default: 224); of cifar100 32, 16 or 8")
-    add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops the run (default) or is left out")
-    add("--workers", metavar="N", help="processes that decode photos (default: one a core, at most 8)")
-    add("--seed", metavar="N", help="of all randomness (default: 1)")
-    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
-    add("--devices", metavar="N", help="processes on this machine, a GPU or a share of the cores each (default: 1)")
-    add("--num-nodes", metavar="N", help="machines, each with so many devices; all get the same command (default: 1)")
-    add("--address", metavar="HOST:PORT", help="of one of several machines, where they meet")
-    add("--sync-batchnorm", metavar="BOOL", help="BatchNorm of whole batches over all devices (default: true)")
-    add("--exemplar-megabytes", metavar="N", help="exemplar photos beyond so much stay on disk (default: 256)")
-    add("--precision", help="32 (default), tf32, bf16-mixed or 16-mixed, for GPUs that have them")
-    add("--compile", action="store_const", const="true", help="compile the network: minutes once, then faster updates")
+    add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")
+    add("--image-size", metavar="N", help="side of photo crops (default: 224); for cifar100 32, 16 or 8")
+    add(
+        "--unreadable", metavar="error|skip", help="for photos that cannot be read: stop the run (default) or skip them"
+    )
+    add("--workers", metavar="N", help="processes that decode photos (default: one per core, at most 8)")
+    add("--seed", metavar="N", help="random seed (default: 1)")
+    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU if there is one)")
+    add(
+        "--devices", metavar="N", help="processes on this machine, each with a GPU or a share of the cores (default: 1)"
+    )
+    add(
+        "--num-nodes",
+        metavar="N",
+        help="number of machines, each with --devices processes; all get the same command (default: 1)",
+    )
+    add("--address", metavar="HOST:PORT", help="where several machines meet: address of one of them")
+    add(
+        "--sync-batchnorm",
+        metavar="BOOL",
+        help="BatchNorm statistics over whole batches of all devices (default: true)",
+    )
+    add(
+        "--exemplar-megabytes",
+        metavar="N",
+        help="megabytes of exemplar photos in memory; more stay on disk (default: 256)",
+    )
+    add("--precision", help="32 (default), or on GPUs that support them tf32, bf16-mixed or 16-mixed")
+    add(
+        "--compile",
+        action="store_const",
+        const="true",
+        help="compile the network: takes minutes once, then updates are faster",
+    )
     add("--threads", metavar="N", help="CPU threads (default: all)")
     add("--checkpoint-seconds", metavar="S", help="time between two checkpoints within a task (default: 30)")
     add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
@@ -132,9 +153,9 @@ def _add_run(commands: Any) -> None:
         metavar="RUN",
         nargs="?",
         const="",
-        help="go on with a run; without RUN, with that in --output, or begin it there",
+        help="continue a run; without RUN, the one in --output, or begin it there",
     )
-    add("--allow-changed-method", action="store_true", help="resume although the file of --method was edited")
+    add("--allow-changed-method", action="store_true", help="resume even if the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
     add(
         "--print-config",
@@ -152,9 +173,9 @@ def _add_studio(commands: Any) -> None:
     )
     add = studio.add_argument
     add("folder", nargs="?", default="runs", metavar="FOLDER", help="where the runs are (default: runs)")
-    add("--model", metavar="MODEL", help="a model file to look at, try and teach; made where there is none")
+    add("--model", metavar="MODEL", help="a model file to look at, try and teach; created if it does not exist")
     add("--host", default="127.0.0.1", help="address to listen on (default: only this machine); others need a token")
-    add("--port", metavar="N", type=int, help="(default: 8137, or the next that is free)")
+    add("--port", metavar="N", type=int, help="port (default: 8137, or the next free one)")
     add("--no-browser", action="store_true", help="only print the address")
 
 
@@ -162,7 +183,7 @@ def _add_reproduce(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
         help="run a table or figure of the paper",
-        description="Run a table or figure of the paper; what is done already is not run again.",
+        description="Run a table or figure of the paper; finished runs are not repeated.",
         epilog=REPRODUCE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -170,17 +191,24 @@ def _add_reproduce(commands: Any) -> None:
     add = reproduce.add_argument
     add("name", nargs="?", metavar="NAME", help="a table or figure, see --list; or all")
     add("--list", action="store_true", help="list the names")
-    add("--scale", choices=("full", "small", "smoke"), default="full", help="of the runs (default: full, the paper's)")
+    add(
+        "--scale",
+        choices=("full", "small", "smoke"),
+        default="full",
+        help="scale of the runs (default: full, the paper's)",
+    )
     add("--data-path", metavar="PATH", help="where the dataset is (smoke uses the embedded digits)")
-    add("--output", metavar="FOLDER", default="reproduction", help="of runs and reports (default: reproduction)")
+    add(
+        "--output", metavar="FOLDER", default="reproduction", help="folder for runs and reports (default: reproduction)"
+    )
     add("--only", metavar="ROW,...", help="only these rows of the table")
     add("--columns", metavar="COLUMN,...", help="only these columns of the table")
     add(
         "--orders",
         metavar="N or ORDER,...",
-        help="class orders: how many, or which (default: the paper's at full scale)",
+        help="class orders: number or list (default: the paper's at full scale)",
     )
-    add("--fidelity", choices=("released", "paper"), default="released", help="of PODNet (default: released)")
+    add("--fidelity", choices=("released", "paper"), default="released", help="fidelity of PODNet (default: released)")
     add(
         "--set",
         metavar="ROW:OPTION=VALUE,...",
@@ -195,11 +223,13 @@ def _add_reproduce(commands: Any) -> None:
         help="runs at the same time (default: one a core, at most 8; with a GPU 1; on a cluster all it has room for)",
     )
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
-    add("--subset", help="classes of imagenet100: released (default), ucir or a file with a synset a line")
-    add("--unreadable", metavar="error|skip", help="a photo that cannot be read stops a run (default) or is left out")
-    add("--workers", metavar="N", type=int, help="decoding processes of a run (default: its share of the cores)")
-    add("--threads", metavar="N", type=int, help="CPU threads of a run (default: its share of the cores; cluster: 1)")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: auto, a GPU where there is one)")
-    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on with what is there (default)")
-    add("--dry-run", action="store_true", help="list the runs, their settings and an estimate of their time")
+    add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")
+    add(
+        "--unreadable", metavar="error|skip", help="for photos that cannot be read: stop the run (default) or skip them"
+    )
+    add("--workers", metavar="N", type=int, help="decoding processes per run (default: its share of the cores)")
+    add("--threads", metavar="N", type=int, help="CPU threads per run (default: its share of the cores; cluster: 1)")
+    add("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: auto, a GPU if there is one)")
+    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="continue existing runs (default)")
+    add("--dry-run", action="store_true", help="list the runs, their settings and estimated times")
     add_engine_options(reproduce)

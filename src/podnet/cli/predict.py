@@ -1,4 +1,4 @@
-"""`podnet predict`: which classes photos show."""
+"""`podnet predict`: predict the classes of photos."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NamedSource = tuple[str, Path | bytes]
 
 
 def predict_command(known: argparse.Namespace) -> int:
-    """0, or 1 where some photos could not be read."""
+    """Returns 0, or 1 if some photos could not be read."""
     if known.top < 1:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
@@ -38,7 +38,7 @@ def predict_command(known: argparse.Namespace) -> int:
 
 
 def _sources(words: Iterable[str]) -> Iterator[NamedSource]:
-    """The photos that the words mean, those of each word sorted; a photo that two of them mean comes once."""
+    """The photos given by the words, sorted for each word, without duplicates."""
     seen: set[str] = set()
     for word in words:
         for name, source in _meant(word):
@@ -59,16 +59,16 @@ def _meant(word: str) -> Iterator[NamedSource]:
     else:
         found = sorted(glob.glob(os.path.expanduser(word), recursive=True))
         if not found:
-            yield word, path  # to be reported with the others
+            yield word, path  # reported with the others
         yield from ((name, Path(name)) for name in found if not Path(name).is_dir())
 
 
 def _from_standard_input() -> Iterator[NamedSource]:
-    """One image, or names of files, one a line."""
+    """One image, or file names, one per line."""
     data = sys.stdin.buffer.read()
     try:
         decode(data, size=8)
-    except Exception:  # no image: damaged ones make Pillow raise almost anything
+    except Exception:  # not an image: Pillow raises almost anything
         for line in data.splitlines():
             if line.strip():
                 yield os.fsdecode(line), Path(os.fsdecode(line))

@@ -1,4 +1,4 @@
-"""What the commands about models print with."""
+"""Printing for the commands about models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SHOWN = 10  # lines of a long list
 
 
 def say(console: Console, text: str) -> None:
-    """A line as it is, whatever it holds."""
+    """Print a line unchanged, whatever it contains."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def say_all(console: Console, lines: Sequence[str]) -> None:
-    """The first lines of a list, and how many there are more."""
+    """Print the first lines of a list, and the number of the rest."""
     for line in lines[:SHOWN]:
         say(console, f"  {line}")
     if len(lines) > SHOWN:
@@ -24,7 +24,7 @@ def say_all(console: Console, lines: Sequence[str]) -> None:
 
 
 def plain_table(*columns: str) -> Table:
-    """Without lines: names on the left, numbers on the right."""
+    """A table without lines: names on the left, numbers on the right."""
     table = Table(box=None)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")

@@ -30,8 +30,8 @@ from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
 
-MOST_JOBS = 8  # unless asked for more: each takes a gigabyte or so
-LOOK = 5.0  # seconds between two looks at all runs, of which there may be hundreds
+MOST_JOBS = 8  # default limit: each takes about a gigabyte
+LOOK = 5.0  # seconds between checks of all runs, which may be hundreds
 
 
 def reproduce_command(known: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
 
 
 def _default_jobs(device: str) -> int:
-    """Runs with a core each learn more, taken together, than one run with all of them (docs/performance.md)."""
+    """Runs with one core each have a higher total speed than one run with all cores (docs/performance.md)."""
     return min(MOST_JOBS, cores()) if choose_device(device) == "cpu" else 1
 
 
@@ -81,7 +81,7 @@ def _list(console: Console) -> int:
 
 
 def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> list[Benchmark]:
-    """The benchmark of that name with the rows and columns asked for; of all benchmarks, those that have them."""
+    """The named benchmark with the requested rows and columns; for all benchmarks, those that have them."""
     if name == "all":
         found = []
         for benchmark in BENCHMARKS.values():
@@ -102,7 +102,7 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> li
 def _plan(
     benchmark: Benchmark, known: argparse.Namespace, folder: Path, changes: Mapping[str, Mapping[str, Any]]
 ) -> list[Planned]:
-    """The runs of a benchmark as the options ask for them; whatever cannot work is refused here."""
+    """The runs of a benchmark with the given options; invalid options fail here."""
     setting = SETTINGS[known.scale][benchmark.dataset]
     source = SOURCES[setting.dataset]
     share = max(1, cores() // known.jobs) if known.engine == "local" else 1
@@ -120,12 +120,12 @@ def _plan(
         common["data_path"] = path
     planned = plan(benchmark, known.scale, folder, known.orders, common, known.fidelity, changes)
     for run in planned:
-        _ = run.experiment  # options that cannot be are refused before any run is started
+        _ = run.experiment  # invalid options fail before any run starts
     return planned
 
 
 def _check(runs: Sequence[Planned], resume: bool, device_too: bool) -> None:
-    """Refuse before any training what cannot work: data, class orders, memory, and the device of this machine."""
+    """Fail before training if the data, class orders, memory or the device of this machine do not work."""
     datasets: dict[tuple[str, str | None], Dataset] = {}
     for run in runs:
         if not (resume and run.finished()):
@@ -143,14 +143,14 @@ def _words(given: str | None) -> list[str]:
 
 
 def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
-    """The runs, what tells them apart, and how long they would take; first tasks that several share come first."""
+    """List the runs, how they differ, and their estimated time; shared first tasks come first."""
     firsts = {run.first_task.record.folder: run.first_task for run in runs if known.resume and not run.record.exists()}
     shared = set.intersection(*(set(run.options.items()) for run in runs))
     hidden = {"order", "seed", "device", "threads", "data_path", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has a line of its own
+        first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has its own line
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
         words = ", ".join(f"{key} {value}" for key, value in run.own_options().items() if key not in hidden)
@@ -174,7 +174,7 @@ def _duration(seconds: float) -> str:
 
 
 def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: bool) -> list[str]:
-    """Carry the runs out, a line each and a bar over all their tasks; the sentences of those that failed."""
+    """Carry out the runs, with one line each and a bar over all tasks; returns the messages of failed ones."""
     failed = []
     looked = 0.0
     with Progress(*bar(), console=console, disable=not console.is_terminal) as progress:
@@ -195,7 +195,7 @@ def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: b
 def _report(
     console: Console, benchmarks: Sequence[Benchmark], plans: Mapping[str, Sequence[Planned]], scale: str, folder: Path
 ) -> None:
-    """Print the tables; write tables, figures and the page that holds them all."""
+    """Print the tables; write tables, figures and the page that contains them."""
     contents: list[Grid | Captioned] = []
     for benchmark in benchmarks:
         planned = plans[benchmark.name]

@@ -31,7 +31,7 @@ from podnet.scenario.orders import listed_classes
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
-    """`words` are the arguments that the parser left over: hyper-parameters of the method."""
+    """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
     given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
     given |= _hyper_parameters(words, parser)
     record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
@@ -57,7 +57,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
 
 
 def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensorboard: bool) -> None:
-    """Follow a run to its end; then the table and the page."""
+    """Show a run to its end, then write its table and page."""
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
@@ -69,7 +69,7 @@ def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensor
 
 
 def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
-    """`--lambda-c 5` or `--lambda-c=5` -> {"lambda_c": "5"}; whether the method has such an option is seen later."""
+    """`--lambda-c 5` or `--lambda-c=5` -> {"lambda_c": "5"}; whether the method has the option is checked later."""
     given = {}
     rest = iter(words)
     for word in rest:
@@ -97,9 +97,9 @@ def _draw(record: Run, title: str) -> str:
 
 
 def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run, Experiment, Existing]:
-    """The run folder, the experiment, and what to do about a run that is there already.
+    """The run folder, the experiment, and what to do with an existing run.
 
-    `--resume FOLDER` needs a run there. `--resume` alone goes on with the run in --output, or begins it.
+    `--resume FOLDER` needs a run there. `--resume` alone continues the run in --output, or begins it.
     """
     if known.resume and known.output and known.resume != known.output:
         raise ConfigError(f"--resume names {known.resume}, --output names {known.output}; give one of the two.")
@@ -111,13 +111,13 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run,
 
 
 def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
-    """The experiment of a run to go on with; options that would change its numbers are refused."""
+    """The experiment of a run to continue; options that would change its results are refused."""
     recorded = record.config()
-    if recorded.get("classes") is None:  # earlier versions took a short list for all classes there are
+    if recorded.get("classes") is None:  # earlier versions treated a short list as all classes
         recorded["classes"] = len(listed_classes(str(recorded.get("order", "")))) or None
     experiment = resolve(recorded | wanted)
     config = experiment.options()
-    known_then = config | dict.fromkeys(wanted) | recorded  # an option that is newer than the run has its default
+    known_then = config | dict.fromkeys(wanted) | recorded  # options newer than the run have their defaults
     changed = [key for key in config if key not in CHANGEABLE and config[key] != known_then[key]]
     if changed:
         raise ConfigError(

@@ -1,1 +1,1 @@
-"""The page: runs as they grow, a model and what it knows, teaching by hand. May import `model`, `report` and below."""
+"""The web page: live runs, a model and what it knows, teaching by hand. May import `model`, `report` and below."""

@@ -1,4 +1,4 @@
-"""What the API answers with, for its documentation and for whoever writes a client."""
+"""The response types of the API, for its documentation and for clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Curve:
     dashed: bool
     seen: list[int]
     mean: list[float]
-    std: list[float] | None  # None of a single run
+    std: list[float] | None  # None for a single run
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Value:
-    """A number of a table; nothing where it was not measured."""
+    """A number of a table; None if not measured."""
 
     mean: float | None
     std: float | None
@@ -45,21 +45,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is shown of several runs."""
+    """The comparison of several runs."""
 
     curves: list[Curve]
     paper: list[Published]
     columns: list[str]
     rows: list[Row]
     notes: list[str]
-    options: dict[str, list[str]]  # those that differ, a value for each run
+    options: dict[str, list[str]]  # those that differ, one value per run
     names: list[str]  # of the runs
     left_out: list[str]  # runs without a finished task
 
 
 @dataclass(frozen=True)
 class AllRuns:
-    """The list of runs, and what else a page needs to begin with."""
+    """The list of runs, and what else a page needs at the start."""
 
     version: str  # of the list
     folder: str

@@ -1,4 +1,4 @@
-"""The page's server: files of the page, and everything it shows as JSON."""
+"""The page's server: its files, and its data as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs over each other: the same groups and numbers as `podnet compare` prints, and the paper's own."""
+"""Compare runs: the same groups and numbers as `podnet compare`, and the paper's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podnet.studio.answers import Comparison, Curve, Published, Row, Value
 
 
 def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:
-    """Put runs over each other; those that differ only by order or seed are one line, mean ± std."""
+    """Compare runs; those that differ only in order or seed form one line, mean ± std."""
     named = list(zip(runs, names, strict=True))
     shown = [(run, name) for run, name in named if run.results()]
     groups = grouped([run for run, _ in shown])

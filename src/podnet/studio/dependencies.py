@@ -1,4 +1,4 @@
-"""What the routes ask for: the server's state, the run or the teacher that a request is about, the photo it brings."""
+"""Dependencies of the routes: the server's state, the run or teacher of a request, the uploaded photo."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from podnet.studio.teaching import Teacher
 if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
-UPLOAD_SECONDS = 60  # that a photo may take
+UPLOAD_SECONDS = 60  # time limit for a photo
 PHOTO = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}}
 
 
 class NotFoundError(PodnetError):
-    """Something that is not there, or not there any more."""
+    """Something that does not exist, or no longer."""
 
 
 async def _studio(request: Request) -> Studio:
@@ -70,7 +70,7 @@ def path_of(studio: Studio) -> Path:
 
 
 async def body_of(request: Request) -> bytes:
-    """The photo that was sent, unless it takes too long to arrive."""
+    """The uploaded photo, unless it takes too long to arrive."""
     try:
         return await asyncio.wait_for(request.body(), UPLOAD_SECONDS)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""One run, closely: what its predictions say of each class, and how to run it again."""
+"""One run in detail: its predictions for each class, and how to run it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podnet.runs.folder import Run
 
 
 def overview(run: Run) -> dict[str, Any]:
-    """What a run was told and where it ran, and what to type for the same again, beside it, or to go on with it."""
+    """The options and environment of a run, and the commands to repeat or resume it."""
     again = ["podnet", "run", "--config", str(run.config_file), "--output", f"{run.folder}-again"]
     return {
         "folder": str(run.folder),
@@ -27,7 +27,7 @@ def overview(run: Run) -> dict[str, Any]:
 
 
 def classes(run: Run) -> dict[str, Any]:
-    """Of each class its accuracy when it was new and now, and the newest confusion matrix, rows being true classes."""
+    """For each class its accuracy when new and now, and the newest confusion matrix (rows are true classes)."""
     names: list[str] = []
     learned: list[int] = []
     then: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Photos that were dropped on the page and wait to be taught: checked when they come, kept in a temporary folder."""
+"""Photos dropped on the page, waiting to be taught: checked on arrival, kept in a temporary folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THUMBNAIL = 96
 
 @dataclass(frozen=True)
 class DraftPhoto:
-    """A readable photo and the class it is meant to show."""
+    """A readable photo and its class."""
 
     id: str  # of its content
     label: str
@@ -39,8 +39,8 @@ class Draft:
         self._lock = threading.Lock()
 
     def add(self, name: str, content: bytes, require_idle: Callable[[], None] = lambda: None) -> DraftPhoto:
-        """Take a photo of a class; an error says why not. `require_idle` is asked again when it has arrived."""
-        from podnet.data.collection import class_name, refuse_lookalikes  # with torch, which only now is needed
+        """Accept a photo of a class, or fail with the reason. `require_idle` is called again after the upload."""
+        from podnet.data.collection import class_name, refuse_lookalikes  # imports torch, so only when needed
         from podnet.data.decode import measure, reason
 
         label = class_name(name.strip())
@@ -48,7 +48,7 @@ class Draft:
             raise DataError("give the class a name first.")
         try:
             measure(content)
-        except Exception as error:  # damaged files make Pillow raise almost anything
+        except Exception as error:  # Pillow raises almost anything on damaged files
             raise DataError(f"the photo cannot be read: {reason(error)}.") from error
         key = hashlib.sha256(content).hexdigest()[:32]
         with self._lock:
@@ -83,7 +83,7 @@ class Draft:
         return drawn.getvalue()
 
     def remove(self, key: str) -> bool:
-        """Whether it was there."""
+        """Remove a photo; returns whether it was there."""
         with self._lock:
             photo = self._photos.pop(key, None)
             if photo is not None:

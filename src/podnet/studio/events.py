@@ -1,4 +1,4 @@
-"""What the server knows and how it tells: it looks at the files, and pushes what changed to every open page."""
+"""The server's state: it watches the files and pushes changes to every open page."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from podnet.studio.teaching import Teacher
 if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
-LOOK_SECONDS = 0.5  # between two looks at the files
-UPLOADS = 4  # photos that are read and decoded at a time; the others wait in their sockets
-ALIVE_SECONDS = 15  # between two signs of life to a page to which there is nothing to tell
+LOOK_SECONDS = 0.5  # between checks of the files
+UPLOADS = 4  # photos read and decoded at a time; the others wait in their sockets
+ALIVE_SECONDS = 15  # between keep-alive messages to a page
 
 
 class Studio:
@@ -33,7 +33,7 @@ class Studio:
         self.draft = Draft()
         self.teacher = Teacher(model, self.draft, self._fire) if model else None
         self.uploads = asyncio.Semaphore(UPLOADS)
-        self._boot = f"{time.time_ns():x}"  # versions of another server mean nothing here
+        self._boot = f"{time.time_ns():x}"  # versions of another server are invalid here
         self._news = asyncio.Event()
         self._view: ModelView | None = None
         self._ending = False
@@ -41,7 +41,7 @@ class Studio:
     def all_runs(self) -> str:
         """`AllRuns` as JSON."""
         if not self.index.walked:
-            self.index.refresh()  # the first page may be faster than the first look
+            self.index.refresh()  # the first page may come before the first check
         changes = self.index.since(0)
         about = {"version": self._id(changes), "folder": str(self.index.folder), **self._about()}
         return _with_runs(about, changes.runs)
@@ -50,7 +50,7 @@ class Studio:
         return {"model": self.model.name if self.model else None, "model_version": self.model_version()}
 
     def view(self) -> ModelView | None:
-        """The model, if there is one to show; torch is loaded only now."""
+        """The model, if there is one; torch is loaded only now."""
         if self._view is None and self.model is not None:
             from podnet.studio.model_view import ModelView
 
@@ -58,7 +58,7 @@ class Studio:
         return self._view
 
     def model_version(self) -> str:
-        """Changes with the file; nothing where there is none."""
+        """Changes with the file; empty if there is none."""
         try:
             status = self.model.stat() if self.model else None
         except OSError:
@@ -66,13 +66,13 @@ class Studio:
         return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}" if status else ""
 
     async def watch(self) -> None:
-        """Look at the files for ever."""
+        """Watch the files for ever."""
         version = self.model_version()
         warming = None
         while True:
             try:
                 changed = await asyncio.to_thread(self.index.refresh)
-            except Exception:  # one odd folder is no reason to look at none any more
+            except Exception:  # one odd folder must not stop the watching
                 logging.getLogger(__name__).exception("looking at the runs failed")
                 changed = False
             if changed or self.model_version() != version:
@@ -82,7 +82,7 @@ class Studio:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _warm(self) -> None:
-        """Load what takes long to load before somebody asks for it: matplotlib, and torch for a model."""
+        """Load slow packages before they are needed: matplotlib, and torch for a model."""
         import_module("podnet.studio.comparison")
         self.view()
 
@@ -110,7 +110,7 @@ class Studio:
                 yield ": alive\n\n"
 
     def end(self) -> None:
-        """Let all streams come to their end, so that the server can."""
+        """End all streams, so that the server can stop."""
         self._ending = True
         self._fire()
 
@@ -123,13 +123,13 @@ class Studio:
         return f"{self._boot}-{changes.version}"
 
     def _fire(self) -> None:
-        """Wake all who wait, and have a new event for the next time."""
+        """Wake all waiting streams, and create a new event for the next time."""
         self._news.set()
         self._news = asyncio.Event()
 
 
 def _with_runs(values: dict[str, Any], runs: list[str]) -> str:
-    """An object with one more entry, which is JSON already."""
+    """An object with one more entry that is already JSON."""
     return f'{json.dumps(values)[:-1]}, "runs": [{", ".join(runs)}]}}'
 
 

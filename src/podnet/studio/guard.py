@@ -1,4 +1,4 @@
-"""Who may talk to the page: this machine's own browser, or one that brings the token; nobody in their name."""
+"""Access control: only this machine's browser, or one with the token; no cross-site requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Checks Host, Origin and token of every request before anything else sees it, and puts a limit to its body."""
+    """Checks Host, Origin and token of every request first, and limits the size of its body."""
 
     def __init__(self, app: ASGIApp, host: str, token: str | None) -> None:
         self.app = app
@@ -77,7 +77,7 @@ class Guard:
         return None
 
     def _own_host(self, header: str) -> bool:
-        """Another name that leads here is how a foreign page would get around the browser's rules."""
+        """Refuses other names for this host: a foreign page could use one to bypass the same-origin policy."""
         try:
             name = urlsplit(f"//{header}").hostname or ""
         except ValueError:
@@ -89,7 +89,7 @@ class Guard:
         return name == socket.gethostname().lower() or _is_address(name)
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """None if the token is there, or none is asked for. In the address it is taken over into a cookie."""
+        """None if the token is present or not required. A token in the address is moved into a cookie."""
         if self.token is None:
             return None
         given = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -117,7 +117,7 @@ def _same(given: str, token: str) -> bool:
 
 
 def _cookie(scope: Scope) -> str:
-    """Cookies know no ports: another studio on this machine has its own."""
+    """Cookies ignore ports, so each studio on this machine has its own cookie name."""
     return f"podnet-{scope['server'][1]}"
 
 
@@ -145,7 +145,7 @@ def _protected(send: Send) -> Send:
 
 
 class TooLargeError(Exception):
-    """A body without a length, or with a false one, went past the limit."""
+    """A body without a length, or with a wrong one, exceeded the limit."""
 
 
 def _limited(receive: Receive) -> Receive:

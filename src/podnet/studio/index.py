@@ -1,4 +1,4 @@
-"""The runs below a folder, kept up to date at little cost: a file is read again only where it grew."""
+"""The runs below a folder, kept up to date cheaply: only what was added to a file is read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from podnet.io.files import GrowingLines
 from podnet.runs.folder import Run
 from podnet.studio.summary import Summary, summarise
 
-WALK_SECONDS = 2.0  # between two searches for new runs, and
-WALK_SHARE = 0.1  # at most this share of the time, where the folder is large
+WALK_SECONDS = 2.0  # between searches for new runs
+WALK_SHARE = 0.1  # largest share of the time spent searching, for large folders
 
 
 class WatchedRun(Run):
-    """A run whose files are read once."""
+    """A run whose files are read only once."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -44,7 +44,7 @@ class WatchedRun(Run):
             return self._epochs.update()
 
     def generation(self, file: Path) -> int:
-        """How often that file was read from its start."""
+        """Changes when that file is read again from its start."""
         return (self._results if file == self.results_file else self._epochs).generation
 
     def stamp(self) -> tuple[object, ...]:
@@ -62,17 +62,17 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 class Entry(NamedTuple):
-    """What is known of a run, since which version of the index."""
+    """What is known of a run, and the index version of its last change."""
 
     run: WatchedRun
     stamp: tuple[object, ...]
     summary: Summary
-    text: str  # the summary as JSON, made once for all who ask
+    text: str  # the summary as JSON, made once for all pages
     version: int
 
 
 class Changes(NamedTuple):
-    """What happened after some version."""
+    """The changes after some version."""
 
     version: int
     runs: list[str]  # summaries as JSON
@@ -80,7 +80,7 @@ class Changes(NamedTuple):
 
 
 class RunIndex:
-    """All runs below a folder, by an id that says nothing about where they are: no request ever names a path."""
+    """All runs below a folder, by an id that does not reveal their location: no request names a path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,13 +101,13 @@ class RunIndex:
         return entry.summary if entry else None
 
     def since(self, version: int) -> Changes:
-        """The runs that changed after a version, and those that are gone; all of them after version 0."""
+        """The runs that changed after a version, and those removed; all of them after version 0."""
         with self._telling:
             runs = [entry.text for entry in self._entries.values() if entry.version > version]
             return Changes(self.version, runs, [key for key, gone in self._removed.items() if gone > version])
 
     def refresh(self) -> bool:
-        """Look at the files once; whether anything changed."""
+        """Check the files once; returns whether anything changed."""
         with self._looking:
             before = self.version
             if time.monotonic() >= self._next_walk:
@@ -128,7 +128,7 @@ class RunIndex:
         self._next_walk = time.monotonic() + max(WALK_SECONDS, took / WALK_SHARE)
 
     def _look(self, key: str, entry: Entry) -> None:
-        if not os.path.exists(entry.run.config_file):  # of a folder that may not be read, too
+        if not os.path.exists(entry.run.config_file):  # also for a folder without read permission
             self._remove(key)
             return
         stamp = entry.run.stamp()
@@ -154,14 +154,14 @@ class RunIndex:
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
-    """The folders of runs in a folder, itself included; links are not followed, and nothing is sought inside a run."""
+    """The run folders in a folder, itself included; links are not followed, and runs are not searched."""
     waiting = [folder]
     while waiting:
         here = waiting.pop()
         try:
             with os.scandir(here) as listed:
                 entries = list(listed)
-        except OSError:  # gone in the meantime, or not ours to read
+        except OSError:  # removed in the meantime, or not readable
             continue
         if any(entry.name == "config.yaml" for entry in entries):
             yield here

@@ -1,4 +1,4 @@
-"""The part of the API that is about the model as it is: what it knows, and trying it."""
+"""The part of the API about the current model: what it knows, and trying it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exemplar(label: int, index: int, studio: StudioState, size: Annotated[int, Q
 
 @router.post("/predict", openapi_extra=PHOTO)
 async def predict(request: Request, studio: StudioState, label: int | None = None) -> dict[str, Any]:
-    """Send one encoded photo as the body: both inferences, and where the network looked for a class."""
+    """Send one encoded photo as the body; returns both inferences, and where the network looked for a class."""
     async with studio.uploads:
         content = await body_of(request)
         answer, preview = await asyncio.to_thread(lambda: view_of(studio).look(content, label))

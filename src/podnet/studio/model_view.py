@@ -1,4 +1,4 @@
-"""A model as the page shows it: its classes, their photos, their neighbours, the map of their proxies."""
+"""A model as the page shows it: its classes, photos, similar classes, and the map of its proxies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ModelView:
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
-        """Everything but pictures."""
+        """Everything except pictures."""
         with self._lock:
             model = self._current()
             return {
@@ -67,7 +67,7 @@ class ModelView:
         return drawn.getvalue()
 
     def look(self, photo: bytes, label: int | None) -> tuple[dict[str, Any], bytes]:
-        """What both inferences say of a photo, where the network looked, and the photo upright and small."""
+        """Both inferences for a photo, where the network looked, and a small upright copy of the photo."""
         with self._lock:
             model = self._current()
             if label is not None and not 0 <= label < len(model.names):
@@ -145,7 +145,7 @@ def proxy_map(proxies: Tensor) -> dict[str, Any]:
     centred = unit - unit.mean(0)
     spread, directions = torch.linalg.eigh(centred.t() @ centred)  # ascending
     main = directions[:, [-1, -2]]
-    signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()  # else each call might mirror it
+    signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()  # otherwise each call might mirror it
     plane = centred @ (signs * main)
     shares = spread.flip(0) / spread.sum().clamp_min(1e-12)
     labels = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])

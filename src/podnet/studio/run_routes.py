@@ -1,4 +1,4 @@
-"""The part of the API that is about runs: all of them, one closely, several over each other."""
+"""The part of the API about runs: the list, one in detail, comparisons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def runs(studio: StudioState) -> Response:
 
 @router.get("/events")
 async def events(request: Request, studio: StudioState, since: str = "") -> StreamingResponse:
-    """Server-sent events: `runs` that changed or are gone, `teach` and `model`. Last-Event-ID goes on after it."""
+    """Server-sent events: `runs` that changed or were removed, `teach` and `model`. Resumes after Last-Event-ID."""
     after = request.headers.get("last-event-id", since)
     return StreamingResponse(studio.stream(after), media_type="text/event-stream")
 
@@ -59,7 +59,7 @@ def of_classes(found: RunOfKey) -> Response:
 
 @router.get("/compare")
 def comparison(run: Annotated[list[str], Query(max_length=200)], studio: StudioState) -> Comparison:
-    """Several runs over each other: curves, averages, the paper's averages, the options that differ."""
+    """Compare several runs: curves, averages, the paper's averages, the options that differ."""
     from podnet.studio.comparison import compare
 
     found = {key: run_of(studio, key) for key in run}
@@ -76,7 +76,7 @@ def _lines_from(start: int, lines: list[dict[str, Any]], generation: int) -> Res
 
 @contextmanager
 def _damage_told() -> Iterator[None]:
-    """Lines that lack what ours have are told as such."""
+    """Report lines that lack expected fields as damaged."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Starting the page."""
+"""Start the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podnet.studio.app import create_app
 from podnet.studio.events import Studio
 from podnet.studio.guard import is_loopback
 
-FIRST_PORT, PORTS = 8137, 20  # tried one after the other where none is given
+FIRST_PORT, PORTS = 8137, 20  # tried in order if none is given
 
 
 def serve(folder: Path, model: Path | None, host: str, port: int | None, browser: bool) -> int:
@@ -45,13 +45,13 @@ def serve(folder: Path, model: Path | None, host: str, port: int | None, browser
         console.print("Whoever has this address can see everything and teach the model.", highlight=False)
     if browser:
         threading.Thread(target=_open, args=(server, address), daemon=True).start()
-    with suppress(KeyboardInterrupt):  # that is how it is ended
+    with suppress(KeyboardInterrupt):  # the usual way to stop it
         server.run(sockets=[listening])
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Tells those who stream before it waits for them."""
+    """Ends the streams before it waits for them."""
 
     ending: Callable[[], None]
 
@@ -61,7 +61,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket on that port, or on the first that is free."""
+    """A socket on that port, or on the first free one."""
     ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + PORTS), 0]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for tried in ports:

@@ -1,4 +1,4 @@
-"""What the list of runs says of each: its state, how far it is, its curves."""
+"""The summary of a run in the list: its state, progress and curves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from podnet.runs.folder import Run, method_name
 State = Literal["running", "done", "stopped", "failed", "unreadable"]
 
 TAIL = 8192  # bytes from the end of epochs.jsonl in which its last whole line is found
-RECENT = 3  # steps that tell how long the next will take
+RECENT = 3  # steps used to estimate the duration of the next
 
 
 @dataclass(frozen=True)
 class Underway:
-    """Where in a task a run is."""
+    """How far a run is in its current task."""
 
     task: int
     phase: str
@@ -33,12 +33,12 @@ class Underway:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in a few numbers; curves have a value for each task done."""
+    """A run in a few numbers; curves have one value per finished task."""
 
     id: str
-    name: str  # its folder, from the one that is shown
+    name: str  # its folder, relative to the one shown
     state: State
-    message: str  # what went wrong, or nothing
+    message: str  # the error, or empty
     method: str
     fidelity: str
     dataset: str
@@ -47,7 +47,7 @@ class Summary:
     seed: int | None
     started: str  # date and time
     changed: float  # seconds since 1970
-    tasks: int | None  # None as long as nobody knows
+    tasks: int | None  # None while unknown
     tasks_done: int
     underway: Underway | None
     seconds_left: float | None  # of all tasks, once a step has shown how long one takes
@@ -58,12 +58,12 @@ class Summary:
 
 
 def summarise(key: str, run: Run, name: str, running: bool) -> Summary:
-    """The summary of a run as its files are now, whatever is in them."""
+    """The summary of a run from its current files, whatever they contain."""
     try:
         summary = _summarise(key, run, name, running)
         json.dumps(asdict(summary), allow_nan=False)  # a browser could not read it
         return summary
-    except Exception as error:  # whatever a stranger's file makes of itself, the other runs are shown
+    except Exception as error:  # whatever an untrusted file contains, the other runs are shown
         reason = str(error) if isinstance(error, PodnetError | OSError) else f"its files are damaged ({error!r})"
         return Summary(
             key, printable(name), "unreadable", reason, "", "", "", "", "", None, "", 0.0, None, 0, None, None, [], {},
@@ -121,7 +121,7 @@ def _underway(epoch: dict[str, Any], tasks_done: int) -> Underway | None:
 
 
 def _last_epoch(path: Path) -> dict[str, Any]:
-    """The last line of epochs.jsonl that is whole: the file may have many thousands."""
+    """The last complete line of epochs.jsonl, which may have many thousands."""
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)
@@ -137,7 +137,7 @@ def _last_epoch(path: Path) -> dict[str, Any]:
 
 
 def _seconds_left(run: Run, results: Sequence[dict[str, Any]], tasks: int | None) -> float | None:
-    """By the last steps: a step is like those before it, but not like the first task."""
+    """Estimated from the last steps: a step resembles earlier steps, but not the first task."""
     steps = [sum(line["seconds"].values()) for line in results[1:]][-RECENT:]
     if not steps or not tasks:
         return None

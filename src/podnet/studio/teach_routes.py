@@ -1,4 +1,4 @@
-"""The part of the API that changes the model: photos that wait to be taught, teaching, undoing, forgetting."""
+"""The part of the API that changes the model: waiting photos, teaching, undoing, forgetting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Named(BaseModel):
 
 @router.get("/draft")
 def draft(studio: StudioState) -> list[dict[str, Any]]:
-    """The photos that wait to be taught."""
+    """The photos waiting to be taught."""
     return studio.draft.describe()
 
 
@@ -66,7 +66,7 @@ def draft_photo(key: str, studio: StudioState) -> Response:
 
 @router.delete("/draft/{key}")
 def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict[str, Any]]:
-    """Take a photo back."""
+    """Remove a waiting photo."""
     if not studio.draft.remove(key):
         raise HTTPException(404, "there is no such photo.")
     return studio.draft.describe()
@@ -74,7 +74,7 @@ def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict
 
 @router.delete("/draft")
 def drop_class(studio: StudioState, teacher: IdleTeacher, name: str | None = None) -> list[dict[str, Any]]:
-    """Take back the photos of a class, or all."""
+    """Remove the waiting photos of a class, or all."""
     if name is None:
         studio.draft.clear()
     else:
@@ -90,7 +90,7 @@ def teaching(teacher: ModelTeacher) -> Teaching:
 
 @router.post("/teach", status_code=202)
 async def teach(wanted: Wanted, teacher: ModelTeacher) -> dict[str, Any]:
-    """Teach the photos that wait; refused while it is being taught already."""
+    """Teach the waiting photos; refused while teaching is in progress."""
     return asdict(await teacher.start(wanted.epochs))
 
 
@@ -103,24 +103,24 @@ async def stop(teacher: ModelTeacher) -> dict[str, Any]:
 
 @router.post("/model/undo")
 async def undo_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
-    """Bring back the model as it was before the last change."""
+    """Restore the model from before the last change."""
     return await _changed(studio, teacher, lambda view: view.undo())
 
 
 @router.post("/model/accept")
 async def accept_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
-    """Keep the last change; it cannot be undone any more."""
+    """Keep the last change; it can no longer be undone."""
     return await _changed(studio, teacher, lambda view: view.accept())
 
 
 @router.post("/model/forget")
 async def forget_class(named: Named, studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
-    """Remove a class; until it is accepted it can be undone, and so its photos are still there."""
+    """Remove a class. Until accepted it can be undone, so its photos are still on disk."""
     return await _changed(studio, teacher, lambda view: view.forget(named.name))
 
 
 async def _changed(studio: Studio, teacher: Teacher, change: Callable[[ModelView], None]) -> dict[str, Any]:
-    """Change the file; what the last teaching did is then past."""
+    """Change the file, and clear the outcome of the last teaching."""
     await asyncio.to_thread(lambda: change(view_of(studio)))
     teacher.forget_outcome()
     return await asyncio.to_thread(described, studio)

@@ -1,4 +1,4 @@
-"""Teaching from the page: one training process at a time, followed to its end, whatever that is."""
+"""Teaching from the page: one training process at a time, followed until it ends in any way."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from podnet.errors import BusyError, DataError
 from podnet.io.files import inode
 from podnet.studio.draft import Draft
 
-STOP_SECONDS = 5  # in which a process that is told to end does so, or is killed
-LONGEST_LINE = 2**24  # bytes of one piece of news: a history entry of a thousand classes
+STOP_SECONDS = 5  # time for a process to end before it is killed
+LONGEST_LINE = 2**24  # bytes of one message: a history entry of a thousand classes
 
 
 @dataclass(frozen=True)
 class Teaching:
-    """Where the teaching is."""
+    """The progress of the teaching."""
 
     state: Literal["idle", "running", "done", "failed", "stopped"] = "idle"
     message: str = ""
@@ -39,7 +39,7 @@ class Teaching:
 
 
 class Teacher:
-    """Starts the training process, listens to it, and tells `changed` whenever there is news."""
+    """Starts the training process, reads its messages, and calls `changed` on news."""
 
     def __init__(self, model: Path, draft: Draft, changed: Callable[[], None]) -> None:
         self.model = model
@@ -49,7 +49,7 @@ class Teacher:
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
-        self._ending = ""  # how the last process came to its end
+        self._ending = ""  # how the last process ended
 
     @property
     def busy(self) -> bool:
@@ -74,12 +74,12 @@ class Teacher:
             raise BusyError(f"it is being taught {names} at the moment; wait until that is done, or stop it.")
 
     def forget_outcome(self) -> None:
-        """What the last teaching did is undone, accepted or past."""
+        """Clear the outcome: the last teaching is undone, accepted or outdated."""
         if not self.busy:
             self._set(Teaching())
 
     async def stop(self) -> None:
-        """End the training process; the model is as it was, and teaching the same again goes on from a checkpoint."""
+        """End the training process. The model is unchanged; teaching the same again resumes from a checkpoint."""
         self._stopped = True
         for end in ("terminate", "kill"):
             if self._process is not None:
@@ -89,7 +89,7 @@ class Teacher:
                 await asyncio.wait([self._following], timeout=STOP_SECONDS)
 
     async def _teach(self, request: str, photos: list[str]) -> None:
-        """Run the process to its end, whatever that is."""
+        """Run the process until it ends in any way."""
         before = inode(self.model)
         try:
             learned, message = await self._follow(request)
@@ -107,9 +107,9 @@ class Teacher:
             self._set(replace(self.current, state="failed", message=message or self._ending))
 
     async def _follow(self, request: str) -> tuple[bool, str]:
-        """Whether it has learned; else why not."""
+        """Whether it has learned; else the reason."""
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(  # -P: what lies in the current folder is not ours to import
+        process = await asyncio.create_subprocess_exec(  # -P: never import from the current folder
             *(sys.executable, "-P", "-m", "podnet.studio.worker"),
             stdin=pipe,
             stdout=pipe,
@@ -149,7 +149,7 @@ class Teacher:
 
 
 def _news(line: bytes) -> dict[str, Any]:
-    """A piece of news; nothing where the line is none, cut short when its writer was killed."""
+    """A message; empty if the line is none, for example cut short when its writer was killed."""
     try:
         news = json.loads(line)
     except ValueError:
@@ -158,7 +158,7 @@ def _news(line: bytes) -> dict[str, Any]:
 
 
 def _ending(code: int, words: str) -> str:
-    """How a process that said nothing more came to its end."""
+    """How a process without a final message ended."""
     if code < 0:
         how = f"was killed ({signal.Signals(-code).name})"
     else:

@@ -1,6 +1,6 @@
-"""A process of its own that teaches: if it is killed, the page lives on, and the model is as it was.
+"""A separate process that teaches: if it is killed, the page survives, and the model is unchanged.
 
-Reads one JSON object from its input and writes one for each piece of news:
+Reads one JSON object from its input and writes one per message:
     {"model": FILE, "photos": TABLE, "epochs": N or null}
     {"kind": "progress", ...}, {"kind": "measured", ...}, {"kind": "learned"} or {"kind": "error", "message": ...}
 """
@@ -22,14 +22,14 @@ from podnet.model.lessons import Learned, Record, prepare, teach
 from podnet.model.measure import partly_forgotten
 from podnet.processes import decoding_workers, end_with, keep_freed_memory
 
-NEWS_SECONDS = 0.1  # between two pieces of news at least
+NEWS_SECONDS = 0.1  # least time between messages
 
 
 def main() -> int:
     end_with(os.getppid())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is tidied up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # for a clean exit
     request, news = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed, by whomever, is not news
+    os.dup2(2, 1)  # other output must not mix with the messages
     try:
         _teach(request, news)
     except PodnetError as error:
