@@ -51,8 +51,8 @@ def launch(
             raise PodnetError(_what_ended(error.failures, folder)) from None
         except RendezvousError as error:
             raise PodnetError(
-                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until the "
-                f"last checkpoint is kept: look at their messages, then start all again with --resume {folder}."
+                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until "
+                f"the last checkpoint is kept: look at their messages, then start all again with --resume {folder}."
             ) from error
         except SignalException as error:
             if error.sigval == signal.SIGINT:
