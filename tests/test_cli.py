@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from podnet.cli import main
-from podnet.runs.config import resolve
+from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import Run
 
 QUICK = ["--classes", "4", "--base", "3", "--epochs", "1", "--finetune-epochs", "1", "--threads", "1"]
@@ -186,6 +186,16 @@ def test_a_run_of_an_older_version_goes_on_without_the_options_that_are_newer(tm
     config.write_text(re.sub(r"adaptive_c: .*\n", "", config.read_text()))
     assert podnet(capsys, "run", "--resume", tmp_path / "run")[0] == 0
     assert "adaptive_c" in refused(capsys, "run", "--resume", tmp_path / "run", "--adaptive-c", "false")
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "then"), [("podnet", "finetune_batchnorm", "moving"), ("bic", "bias_penalty", 0.0)]
+)
+def test_a_run_of_an_older_version_goes_on_as_it_did(method, option, then):
+    """These options came later, and their defaults are not what earlier versions did."""
+    recorded = resolve({"method": method, "dataset": "cifar100"}).options()
+    assert recorded.pop(option) != then
+    assert resolve(as_it_ran(recorded)).options()[option] == then
 
 
 def test_a_run_of_an_older_version_with_a_short_order_goes_on(tmp_path, capsys):

@@ -22,12 +22,11 @@ from podnet.processes import is_member, keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.tables import results_table, summary
-from podnet.runs.config import resolve
+from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
 from podnet.runs.loop import Existing, Record, run
 from podnet.runs.tensorboard import logged
-from podnet.scenario.orders import listed_classes
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
@@ -112,9 +111,7 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run,
 
 def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
     """The experiment of a run to continue; options that would change its results are refused."""
-    recorded = record.config()
-    if recorded.get("classes") is None:  # earlier versions treated a short list as all classes
-        recorded["classes"] = len(listed_classes(str(recorded.get("order", "")))) or None
+    recorded = as_it_ran(record.config())
     experiment = resolve(recorded | wanted)
     config = experiment.options()
     known_then = config | dict.fromkeys(wanted) | recorded  # options newer than the run have their defaults

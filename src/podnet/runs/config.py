@@ -43,6 +43,19 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     return Experiment(method=method, **given)
 
 
+def as_it_ran(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a run, with what earlier versions did where they recorded nothing.
+
+    To them a list of some classes was a run of these classes.
+    """
+    before: dict[str, Any] = {"classes": len(listed_classes(str(recorded.get("order", "")))) or None}
+    if recorded.get("method") == "podnet" and recorded.get("fidelity") == "released":
+        before["finetune_batchnorm"] = "moving"
+    if recorded.get("method") == "bic":
+        before["bias_penalty"] = 0.0
+    return before | {key: value for key, value in recorded.items() if value is not None or key != "classes"}
+
+
 def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]:
     """Name -> (type in words, default) of each option of a method or of the experiment."""
     hints = get_type_hints(cls)
