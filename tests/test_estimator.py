@@ -232,7 +232,7 @@ def table_to_images(table):
     return np.repeat(np.repeat(squashed[:, None], 4, 1), 4 // min(4, table.shape[1]), 2).astype(np.uint8)
 
 
-def images_for(estimator, X, X_test=None, kernel=None):  # noqa: N803, scikit-learn's name
+def images_for(estimator, X, X_test=None, kernel=None):
     """In the place of what scikit-learn does to fit its tables to an estimator."""
     return table_to_images(X) if X_test is None else (table_to_images(X), table_to_images(X_test))
 
