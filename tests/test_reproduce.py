@@ -23,10 +23,11 @@ from podnet.paper import estimate
 from podnet.paper.catalogue import BENCHMARKS
 from podnet.paper.engines import LocalEngine
 from podnet.paper.numbers import ROWS as PAPER_ROWS
-from podnet.paper.plan import class_orders, narrowed, plan, row_changes
+from podnet.paper.plan import _record, class_orders, narrowed, plan, row_changes
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, newest, oldest
+from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import FIRST_TASK_DONE, Run
 from podnet.runs.loop import Notice, run
 
@@ -572,3 +573,14 @@ def test_worker_processes_end_with_their_command(tmp_path):
 def children(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return file.read().split()
+
+
+def test_published_runs_are_still_found():
+    """Options that came later do not change the names of folders, which are made from all options."""
+    folders = sorted((Path(__file__).parents[1] / "docs" / "results" / "small").glob("podnet-*"))
+    assert folders
+    for folder in folders:
+        experiment = resolve(as_it_ran(Run(folder).config()))
+        assert _record(folder.parent, experiment).folder == folder
+        changed = resolve(as_it_ran(Run(folder).config()) | {"train_batchnorm": "fixed"})
+        assert _record(folder.parent, changed).folder != folder

@@ -2,7 +2,9 @@
 
 import re
 import socket
+import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,27 +19,47 @@ from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods import PODNet
 from podnet.methods.networks import network_from, new_network
+from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.model import load_model
-from podnet.nets.timm import TimmBackbone, expected_images, pretrained
+from podnet.nets.building import expected_images
+from podnet.nets.timm import TimmBackbone, _timm, pretrained
 
 QUICK = ["--epochs", "1", "--finetune-epochs", "1", "--exemplars", "4", "--workers", "0"]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def timm():
-    """The package. A torchvision built for another torch lacks two operators, which no network calls: declare them."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    try:
-        import timm
-    except ImportError:
+    """The package, imported as we import it."""
+    if find_spec("timm") is None:
         pytest.skip("timm is not installed")
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import timm
-    yield timm
-    del library
+    return _timm()
+
+
+def test_it_is_imported_in_a_new_process_whatever_torchvision_is_there(tmp_path):
+    """Beside another build of torch, torchvision has no operators and cannot be imported by itself."""
+    photos = str(photos_of(tmp_path / "photos", "red", "green"))
+    learn = ["learn", str(tmp_path / "m.podnet"), photos, "--backbone", "timm:test_resnet", "--weights", "none"]
+    command = [sys.executable, "-m", "podnet", *learn, "--image-size", "32", *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m.podnet").exists()
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_only_operators_that_are_missing_are_declared(found):
+    """In a process of its own: declarations last."""
+    code = (
+        "import torch, podnet.nets.timm as ours\n"
+        "before = torch.library.Library('torchvision', 'FRAGMENT')\n"
+        f"{'before' if found else '#'}.define('nms(Tensor own) -> Tensor')\n"
+        "ours._declare_torchvisions_operators()\n"
+        "ours._declare_torchvisions_operators()\n"
+        "schema = torch.ops.torchvision.nms.default._schema\n"
+        "print([argument.name for argument in schema.arguments], torch.ops.torchvision.qnms.default.name())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = ["own"] if found else ["dets", "scores", "iou_threshold"]
+    assert done.stdout.strip() == f"{names} torchvision::qnms"
 
 
 @pytest.fixture
@@ -142,7 +164,7 @@ def test_an_unreachable_hub_is_asked_once(timm, tmp_path, monkeypatch):
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
         monkeypatch.setattr(timm.models._hub, "hf_hub_download", lambda *_, **given: attempts.append(given))
-        with pytest.raises(PodnetError, match=r"cannot be reached .* give a .safetensors file .* \(--weights none\)"):
+        with pytest.raises(PodnetError, match=r"cannot be reached .* give a file .* \(--weights none\)"):
             pretrained("timm:test_resnet", 3, "hub", seed=1)
         kept = tmp_path / "models--timm--test_resnet.r160_in1k"
         for folder in ("refs", "snapshots/abc"):
@@ -170,7 +192,7 @@ def test_weights_that_do_not_fit_are_refused(timm, tmp_path):
     with pytest.raises(PodnetError, match="cannot load"):
         pretrained("timm:test_resnet", 3, str(file), seed=1)
     for name in ("w.pth", "none.safetensors"):
-        with pytest.raises(ConfigError, match=r"give a .safetensors file that exists"):
+        with pytest.raises(ConfigError, match=r"give a .safetensors, .pth or .pt file that exists"):
             pretrained("timm:test_resnet", 3, str(tmp_path / name), seed=1)
 
 
@@ -196,11 +218,12 @@ def test_a_model_learns_and_goes_on_and_is_exported(timm, tmp_path, name, size, 
 
 def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     photos = str(photos_of(tmp_path / "photos", "red", "green"))
-    assert main(["learn", str(tmp_path / "m"), photos, "--backbone", "timm:test_vit", "--dry-run"]) == 0
+    options = ["--backbone", "timm:test_vit", "--train", "always", "--dry-run"]
+    assert main(["learn", str(tmp_path / "m"), photos, *options]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "image size 160 (what timm:test_vit was made for)" in shown
     assert "weights hub (pretrained" in shown
-    assert "lr 0.01 (to keep what pretrained features know)" in shown
+    assert "lr 0.0005 (to keep what pretrained features know)" in shown
     assert "epochs 30 (about 500 updates" in shown
 
 
@@ -210,10 +233,10 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
         (["--backbone", "timm:tset_vit"], "timm has no network 'tset_vit'. Did you mean 'test_vit'?"),
         (["--backbone", "timm:hf-hub:someone/model"], "timm has no network 'hf-hub:someone/model'"),
         (["--backbone", "timm:test_vit", "--image-size", "64"], "timm:test_vit sees 160 pixels, not 64"),
-        (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors file that exists"),
+        (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors, .pth or .pt file that exists"),
         (["--backbone", "resnet32", "--weights", "hub"], "resnet32 starts from random weights"),
         (["--backbone", "timm:convit_tiny", "--weights", "none"], "cannot be asked for its maps"),
-        (["--backbone", "resnet99"], "resnet32-ucir or timm:NAME. Did you mean 'resnet32'?"),
+        (["--backbone", "resnet99"], "lite2 or timm:NAME. Did you mean 'resnet32'?"),
     ],
 )
 def test_what_cannot_work_is_told(tmp_path, capsys, options, message):
@@ -251,12 +274,12 @@ def test_the_estimator_takes_them_too(timm, tmp_path):
     labels = list("abab" * 2)
     safetensors.torch.save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "w.safetensors")
     made = PODNetClassifier(
-        backbone="timm:test_resnet", weights=str(tmp_path / "w.safetensors"), epochs=1, random_state=0
+        backbone="timm:test_resnet", weights=str(tmp_path / "w.safetensors"), train="never", device="cpu"
     )
     made.fit(images, labels)
     made.save(tmp_path / "c.podnet")
-    again = PODNetClassifier.load(tmp_path / "c.podnet")
+    again = PODNetClassifier.load(tmp_path / "c.podnet", device="cpu")
     np.testing.assert_array_equal(again.predict_proba(images), made.predict_proba(images))
-    with pytest.raises(ConfigError, match=re.escape("resnet32 starts from random weights")):
+    with pytest.raises(ConfigError, match=re.escape("lite0 starts from random weights")):
         PODNetClassifier(weights="hub").fit(images, labels)
-    assert made.learner_.transform.mean == expected_images("timm:test_resnet").mean
+    assert made.model_.learner.transform.mean == expected_images("timm:test_resnet").mean

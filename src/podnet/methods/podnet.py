@@ -53,6 +53,7 @@ class PODNet(Method):
     learn_eta: bool = True
     sharpness: float = 1.0  # multiplies similarities before the softmax over a class's proxies
     imprint_first: bool = False  # imprint the first classes too: for a pretrained backbone; not in the paper
+    train_batchnorm: Literal["moving", "fixed"] = "moving"  # its statistics in the main phase; they move in the paper
     finetune_epochs: int = 20
     finetune_lr: float = 0.05
     finetune_batchnorm: Literal["fixed", "moving"] = "fixed"  # its statistics; they move in the released code
@@ -83,7 +84,15 @@ class PODNet(Method):
             "backbone": "resnet18",
         },
         # Not from the paper: weaker distillation than for ImageNet, and similarities that matter from the first update.
-        "pretrained": {"lambda_c": 3.0, "lambda_f": 1.0, "eta": 10.0, "finetune_lr": 0.05, "imprint_first": True},
+        # BatchNorm's statistics of a million photos are better than those of a few.
+        "pretrained": {
+            "lambda_c": 3.0,
+            "lambda_f": 1.0,
+            "eta": 10.0,
+            "finetune_lr": 0.05,
+            "imprint_first": True,
+            "train_batchnorm": "fixed",
+        },
         "digits": {**DIGITS, "finetune_epochs": 10},
         # On few images the bias to the new class takes many updates to undo.
         "digits released": {"finetune_epochs": 40, "finetune_batchnorm": "moving"},
@@ -118,6 +127,7 @@ class PODNet(Method):
             parameters=without_scale if rests else all_but_old_classes,
             distils=old > 0 and bool(self.lambda_c or self.lambda_f),
             attention=old > 0 and self.distillation in ("gradcam", "attention"),
+            update_statistics=self.train_batchnorm == "moving",
             clip=5.0 if released else None,
         )
         finetune = Phase(

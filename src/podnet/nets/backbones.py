@@ -7,7 +7,9 @@ omit only the very last ReLU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -21,22 +23,37 @@ ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_c
 
 
 class ConvNorm(nn.Module):
-    """A convolution and its BatchNorm, together so that a frozen network can fold the second into the first."""
+    """A convolution and its BatchNorm, together so that a frozen network can fold the second into the first.
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+    ReLU, where it follows, ends at `ceiling`.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
+        eps: float = 1e-5,
+        ceiling: float = math.inf,
+    ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
-        self.norm: nn.Module = nn.BatchNorm2d(outputs)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs, eps)
+        self.ceiling = ceiling
 
     def forward(self, x: Tensor, plus: Tensor | None = None, relu: bool = False, spare: bool = False) -> Tensor:
         """Convolve and normalise, then optionally add `plus` and apply ReLU. A `spare` `plus` may be overwritten."""
         if isinstance(self.norm, nn.Identity) and _in_one_pass(x, self.conv):
-            return _convolve_in_one_pass(x, self.conv, plus, relu, spare)
+            return _convolve_in_one_pass(x, self.conv, plus, self.ceiling if relu else None, spare)
         # In place on BatchNorm's output: no gradient needs its old values, and memory access dominates the time.
         out: Tensor = self.norm(self.conv(x))
         if plus is not None:
             out += plus
-        return F.relu_(out) if relu else out
+        if not relu:
+            return out
+        return F.relu_(out) if self.ceiling == math.inf else F.hardtanh_(out, 0.0, self.ceiling)
 
     def fold(self) -> None:
         """Fold the normalisation of a frozen network into its convolution."""
@@ -50,19 +67,27 @@ def _in_one_pass(x: Tensor, conv: nn.Conv2d) -> bool:
     return not watched and x.device.type == "cpu" and x.dtype == conv.weight.dtype == torch.float32 and ONE_DNN
 
 
-def _convolve_in_one_pass(x: Tensor, conv: nn.Conv2d, plus: Tensor | None, relu: bool, spare: bool) -> Tensor:
-    """With our convolution, or with the operation that torch.compile would generate; no separate passes."""
-    if isinstance(conv, kernels.Convolution) and conv.suits(x):
-        return kernels.convolve(x, conv.weight, conv.bias, plus, relu, spare)
+def _convolve_in_one_pass(
+    x: Tensor, conv: nn.Conv2d, plus: Tensor | None, ceiling: float | None, spare: bool
+) -> Tensor:
+    """With our convolution, or with the operation that torch.compile would generate; no separate passes.
+
+    `ceiling` is where ReLU ends; None: no ReLU.
+    """
+    if isinstance(conv, kernels.Convolution) and conv.suits(x) and ceiling in (None, math.inf):
+        return kernels.convolve(x, conv.weight, conv.bias, plus, ceiling is not None, spare)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
-    operations = torch.ops.mkldnn
+    operations, limited = torch.ops.mkldnn, ceiling not in (None, math.inf)
     out: Tensor
+    if plus is None and limited:
+        return operations._convolution_pointwise(x, *how, "hardtanh", [0.0, ceiling], "")  # type: ignore[no-any-return]
+    relu = None if ceiling is None else "relu"
     if plus is None:
-        out = operations._convolution_pointwise(x, *how, "relu" if relu else "none", [], "")
+        out = operations._convolution_pointwise(x, *how, relu or "none", [], "")
     else:
         added = plus if spare else plus.clone()  # in place: writing to a third tensor takes longer than copying first
-        out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, "relu" if relu else None, [], "")
-    return out
+        out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, relu, [], "")
+    return out.clamp_(max=ceiling) if limited else out  # after an addition oneDNN has no other ReLU
 
 
 class EverySecondPixel(nn.Module):
@@ -102,6 +127,16 @@ class Block(nn.Module):
         inner = self.first(x, relu=True)
         out: Tensor = self.second(inner, plus=self.shortcut(x), relu=self.relu, spare=self.overwrites)
         return out
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The images that an architecture expects."""
+
+    size: int
+    fixed: bool  # no other size is possible
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 class Backbone(nn.Module):

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, nearest, printable
 from podnet.fidelity import Fidelity
-from podnet.nets.backbones import BACKBONES, Backbone
-from podnet.nets.timm import PREFIX, TimmBackbone, pretrained
+from podnet.nets.backbones import BACKBONES, Backbone, Expected
+from podnet.nets.lite import SCALES, expected_of_lite, lite
+from podnet.nets.timm import PREFIX, TimmBackbone, expected_of_timm, pretrained
+from podnet.nets.weights import ORDERED, PACKAGE, existing_file, match, packaged, read_weights
+
+OURS = (*BACKBONES, *SCALES)
 
 
 def new_backbone(name: str, channels: int, fidelity: Fidelity) -> Backbone:
@@ -18,24 +22,50 @@ def new_backbone(name: str, channels: int, fidelity: Fidelity) -> Backbone:
     require_known(name)
     if name.startswith(PREFIX):
         return TimmBackbone(name, channels)
+    if name in SCALES:
+        return lite(name, channels)
     return BACKBONES[name](channels, fidelity=fidelity)
 
 
+def expected_images(name: str) -> Expected | None:
+    """The images that a pretrained backbone expects; None for ResNets, which take any."""
+    if name in SCALES:
+        return expected_of_lite(name)
+    return expected_of_timm(name) if name.startswith(PREFIX) else None
+
+
+def default_weights(name: str) -> str:
+    """Where a backbone of this name gets its weights from if nothing else is said; "none" are random ones."""
+    return PACKAGE if name in SCALES else "hub" if name.startswith(PREFIX) else "none"
+
+
 def require_known(backbone: str, weights: str = "none") -> None:
-    """Refuse a backbone that is neither ours nor timm's, and pretrained weights for ours."""
-    ours = backbone in BACKBONES
-    if not ours and not backbone.startswith(PREFIX):
-        known = f"{', '.join(BACKBONES)} or {PREFIX}NAME"
-        raise ConfigError(f"backbone is {backbone!r}; it must be {known}.{nearest(backbone, BACKBONES)}")
-    if ours and weights != "none":
-        raise ConfigError(f"{backbone} starts from random weights; weights are for backbones {PREFIX}NAME.")
+    """Refuse a backbone that is neither ours nor timm's, and sources of weights that it does not have."""
+    if backbone not in OURS and not backbone.startswith(PREFIX):
+        known = f"{', '.join(OURS)} or {PREFIX}NAME"
+        raise ConfigError(f"backbone is {backbone!r}; it must be {known}.{nearest(backbone, OURS)}")
+    if weights == PACKAGE and backbone not in SCALES:
+        raise ConfigError(f"weights is {PACKAGE!r}, which is for {', '.join(SCALES)}, not {backbone}.")
+    if weights == "hub" and backbone in OURS:
+        other = f", from {PACKAGE!r}" if backbone in SCALES else ""
+        raise ConfigError(f"{backbone} starts from random weights{other} or from a file; 'hub' is for {PREFIX}NAME.")
 
 
 def start_from(backbone: Backbone, name: str, weights: str, seed: int) -> None:
-    """Load pretrained weights into a new backbone of that name, from the "hub" or a file."""
+    """Load pretrained weights into a new backbone of that name: from a "package", the "hub" or a file."""
     require_known(name, weights)
-    if weights != "none":
+    if weights == "none":
+        return
+    if name.startswith(PREFIX):
         backbone.load_state_dict(pretrained(name, backbone.channels, weights, seed).state_dict())
+        return
+    if weights == PACKAGE:
+        given, ordered = packaged(name), True
+    else:
+        file = existing_file(weights)
+        given, ordered = read_weights(file), file.suffix in ORDERED
+    # Not strict: only BatchNorm's counters may be missing.
+    backbone.load_state_dict(match(backbone.state_dict(), given, printable(weights), ordered), strict=False)
 
 
 def require_room(backbone: str, channels: int, tensors: Mapping[str, Tensor]) -> None:

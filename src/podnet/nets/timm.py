@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import urllib.request
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -18,31 +17,23 @@ import torch
 from torch import Tensor, nn
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError, nearest, printable
-from podnet.nets.backbones import Backbone
+from podnet.nets.backbones import Backbone, Expected
+from podnet.nets.weights import ORDERED, existing_file, match, read_weights
 
 PREFIX = "timm:"
 MAPS = 4
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # what is declared lasts as long as this object
 HUB_SECONDS = 10  # time limit for the hub to answer
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The images that an architecture expects."""
-
-    size: int
-    fixed: bool  # no other size is possible
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
 class TimmBackbone(Backbone):
-    """A timm network without its classifier; `weights` is a file to load, or True for those of the hub."""
+    """A timm network without its classifier; `weights` are tensors by name, or True for those of the hub."""
 
-    def __init__(self, name: str, channels: int, weights: Path | bool = False) -> None:
+    def __init__(self, name: str, channels: int, weights: Mapping[str, Tensor] | bool = False) -> None:
         super().__init__()
         options: dict[str, Any] = {"in_chans": channels, "pretrained": bool(weights)}
-        if isinstance(weights, Path):
-            options["pretrained_cfg_overlay"] = {"file": str(weights)}
+        if isinstance(weights, Mapping):
+            options["pretrained_cfg_overlay"] = {"state_dict": weights}
         self.channels = channels
         self.headless = not _has_intermediates(name)
         try:
@@ -88,7 +79,7 @@ def architecture(name: str) -> str:
     return own
 
 
-def expected_images(name: str) -> Expected:
+def expected_of_timm(name: str) -> Expected:
     """The images that `name` expects."""
     config = _timm().get_pretrained_cfg(architecture(name))
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
@@ -96,17 +87,15 @@ def expected_images(name: str) -> Expected:
 
 def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbone:
     """The network with the weights of a file, or of the "hub". Fails if a layer has no weights there."""
-    file = None if weights == "hub" else Path(weights).expanduser()
-    source = f"the weights of {name} from the hub" if file is None else printable(weights)
-    if file is not None and (file.suffix != ".safetensors" or not file.is_file()):
-        raise ConfigError(f"weights is '{source}'; give a .safetensors file that exists, 'hub' or 'none'.")
-    file = file or _from_hub_before(name)
+    source = f"the weights of {name} from the hub" if weights == "hub" else printable(weights)
+    file = _from_hub_before(name) if weights == "hub" else existing_file(weights)
+    tensors = True if file is None else _by_timms_names(name, file)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         random = TimmBackbone(name, channels)
         torch.default_generator.manual_seed(seed)
         try:
-            loaded = TimmBackbone(name, channels, file or True)
+            loaded = TimmBackbone(name, channels, tensors)
         except Exception as error:  # anything that the network, the hub's client or the file reader raises
             reason = " ".join(str(error).split())[:300].rstrip(".")
             raise PodnetError(f"cannot load {source}: {reason}.") from error
@@ -116,6 +105,17 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
     if missing:
         raise PodnetError(f"{source} has no weights for {len(missing)} layers of {name}, such as {missing[0]}.")
     return loaded
+
+
+def _by_timms_names(name: str, file: Path) -> dict[str, Tensor]:
+    """The weights in a file. Where only timm itself may know how to convert them, as they are."""
+    tensors = read_weights(file)
+    with torch.device("meta"):
+        wanted = _timm().create_model(architecture(name), num_classes=0).state_dict()
+    try:
+        return match(wanted, tensors, printable(file), file.suffix in ORDERED)
+    except ConfigError:
+        return tensors
 
 
 def _from_hub_before(name: str) -> Path | None:
@@ -135,7 +135,7 @@ def _from_hub_before(name: str) -> Path | None:
     except OSError as error:
         raise PodnetError(
             f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
-            "Offline, give a .safetensors file (--weights FILE), or start from random weights (--weights none)."
+            "Offline, give a file (--weights FILE), or start from random weights (--weights none)."
         ) from error
     return None
 
@@ -149,10 +149,28 @@ def _ends(reductions: Sequence[int]) -> list[int]:
 
 
 def _timm() -> Any:
+    """The package timm. It imports torchvision, which may lack its compiled part beside this build of torch."""
     try:
-        import timm
+        try:
+            import timm
+        except RuntimeError as error:
+            if "torchvision::" not in str(error):
+                raise
+            _declare_torchvisions_operators()
+            import timm
     except ImportError as error:
         raise MissingPackageError("networks of timm need it: pip install 'podnet[timm]'.") from error
-    except RuntimeError as error:  # timm imports torchvision, which was built for another torch
+    except RuntimeError as error:
         raise MissingPackageError(f"timm cannot be imported ({error}); install torch's own torchvision.") from error
     return timm
+
+
+def _declare_torchvisions_operators() -> None:
+    """Declare the operators that torchvision names when it is imported, and that no network of timm calls.
+
+    A torchvision built for another torch cannot load its compiled operators. It ignores that at first, and then fails
+    to describe the results of these two. Declared, they can be described; called, they would say that they are missing.
+    """
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -81,9 +81,14 @@ class Planned:
             return 0
 
 
+# Options that came after results were published. Where they are as before, folders keep their names.
+NEWER = {"train_batchnorm": "moving"}
+
+
 def _record(runs: Path, experiment: Experiment) -> Run:
     """A folder named after everything that determines the results: equal runs share one, across benchmarks."""
-    options = {key: value for key, value in experiment.options().items() if key not in CHANGEABLE}
+    given = experiment.options().items()
+    options = {key: value for key, value in given if key not in CHANGEABLE and (key, value) not in NEWER.items()}
     if options["subset"] not in (None, *SUBSETS):
         file = str(Path(options["subset"]).expanduser())
         options["subset"] = spell_out(file)  # the content of a file, not its location
