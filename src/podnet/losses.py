@@ -181,3 +181,19 @@ def distillation(logits: Tensor, old_logits: Tensor, temperature: float = 2.0) -
     """BiC's distillation: cross-entropy of the softened old outputs, on the outputs that the teacher has."""
     wanted = (old_logits / temperature).softmax(1)
     return F.cross_entropy(logits[:, : old_logits.shape[1]] / temperature, wanted)
+
+
+FEWEST = 20  # images needed to fit a temperature
+TEMPERATURES = torch.logspace(-3, 1.5, 91).tolist()
+
+
+def best_temperature(scores: Tensor, targets: Tensor) -> float | None:
+    """What scores (N, classes) are divided by to become logits: the most likely targets. None from too few images.
+
+    As if one image more had been wrong (Laplace): otherwise a few images, all of them right, would make it certain.
+    """
+    if len(targets) < FEWEST:
+        return None
+    logits, doubt = scores.cpu().double(), 1 / (len(targets) + 2)
+    losses = [float(F.cross_entropy(logits / t, targets, label_smoothing=doubt)) for t in TEMPERATURES]
+    return float(TEMPERATURES[losses.index(min(losses))])

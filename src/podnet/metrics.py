@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 INFERENCES = ("cnn", "nme")  # the classifier, and the nearest mean of exemplars
+REJECT = 0.05  # share of photos of known classes that a model may call unknown, so that it finds others
 
 
 def accuracy(predictions: NDArray[np.integer], targets: NDArray[np.integer]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +46,13 @@ class Compute:
 
 
 PLAIN = Compute()
+
+
+def with_threads(threads: int | None) -> AbstractContextManager[None]:
+    """Compute with this many CPU threads; None: torch's choice."""
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads}; it must be at least 1.")
+    return torch_settings(threads or torch.get_num_threads(), tf32=False)
 
 
 @contextmanager

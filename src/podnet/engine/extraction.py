@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from podnet.errors import DataError
 from podnet.nets.network import Network, Outputs
 
 BATCH = 256
+PHOTOS = 32  # in a batch: they are large
 
 
 class Scores(NamedTuple):
@@ -33,33 +34,44 @@ class Ranked(NamedTuple):
     indices: Tensor
 
 
-@torch.no_grad()
-def extract(
-    network: Network,
-    images: Images,
-    transform: Transform,
-    device: torch.device,
-    wanted: Callable[[Outputs], tuple[Tensor, ...]],
-    mirror: bool = False,
-    team: Team = ALONE,
-) -> tuple[Tensor, ...]:
-    """The indices of the readable images, then the `wanted` outputs for them, or for their mirror images.
+class Pass:
+    """One pass over images; what `wanted` takes from each batch is gathered at the end.
 
     Whole batches are assigned to the processes in turn, so the results equal those of a single process.
     """
-    network.eval()
-    rows: list[tuple[Tensor, ...]] = []
-    own = torch.arange(len(images)).split(BATCH)[team.rank :: team.size]
-    for part, pixels in feed(images, own):
-        if len(part):
-            batch = to_device(pixels, device)
-            rows.append((part, *wanted(network(transform.normalise(batch.flip(3) if mirror else batch)))))
-    columns = [torch.cat(column) for column in zip(*rows, strict=True)]
-    width = max(team.collected(len(columns)))  # this process, or all of them, may have read nothing
-    if not width:
-        raise DataError(f"none of {len(images)} photos could be read; mend them, or leave their class out.")
-    if not columns:
-        columns = [torch.empty(0, dtype=torch.int64), *[torch.empty(0, device=device)] * (width - 1)]
-    indices, *values = map(team.gathered, columns)
-    order = indices.argsort()
-    return indices[order], *(value[order.to(value.device)] for value in values)
+
+    def __init__(
+        self, network: Network, transform: Transform, device: torch.device, mirror: bool = False, team: Team = ALONE
+    ) -> None:
+        self.network = network
+        self.transform = transform
+        self.device = device
+        self.mirror = mirror
+        self.team = team
+
+    def parts(self, images: Images) -> tuple[Tensor, ...]:
+        """The indices of the batches of this process."""
+        size = BATCH if isinstance(images, Tensor) else PHOTOS
+        parts: tuple[Tensor, ...] = torch.arange(len(images)).split(size)
+        return parts[self.team.rank :: self.team.size]
+
+    @torch.no_grad()
+    def rows(self, images: Images, wanted: Callable[[Outputs], tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+        """For each batch the indices of its readable images and the `wanted` outputs for them."""
+        self.network.eval()
+        for part, pixels in feed(images, self.parts(images)):
+            batch = to_device(pixels, self.device)
+            inputs = self.transform.normalise(batch.flip(3) if self.mirror else batch)
+            yield (part, *wanted(self.network(inputs))) if len(part) else ()
+
+    def gathered(self, rows: Iterable[tuple[Tensor, ...]], images: int) -> tuple[Tensor, ...]:
+        """The indices of all readable images, and their outputs, in the order of the images."""
+        columns = [torch.cat(column) for column in zip(*filter(None, rows), strict=True)]
+        width = max(self.team.collected(len(columns)))  # this process, or all of them, may have read nothing
+        if not width:
+            raise DataError(f"none of {images} photos could be read; mend them, or leave their class out.")
+        if not columns:
+            columns = [torch.empty(0, dtype=torch.int64), *[torch.empty(0, device=self.device)] * (width - 1)]
+        indices, *values = map(self.team.gathered, columns)
+        order = indices.argsort()
+        return indices[order], *(value[order.to(value.device)] for value in values)

@@ -12,19 +12,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.data.augment import Transform
-from podnet.data.images import Images, fingerprint, from_tensors, join, require_every_class, shelved, to_tensors
+from podnet.data.images import Images, fingerprint, join, require_every_class, shelved
 from podnet.data.sources import Shelf
+from podnet.engine import saving
 from podnet.engine.batches import TrainingSet
 from podnet.engine.device import PLAIN, Compute
-from podnet.engine.extraction import Ranked, Scores, extract
+from podnet.engine.extraction import Pass, Ranked, Scores
 from podnet.engine.progress import Progress, require_same_task, summary_of
 from podnet.engine.timing import timed
 from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, momenta, set_momenta
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
-from podnet.methods.base import Method, Phase, Pool, phases_of
-from podnet.methods.networks import network_from, new_network
+from podnet.methods.base import Method, Phase, Pool, State, phases_of
+from podnet.methods.networks import new_network
+from podnet.nets.backbones import Backbone
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
@@ -55,13 +57,15 @@ class Learner:
         self.device = torch.device(compute.device)
         self.team = compute.team  # the processes that learn together; their learners reach the same state
         with seeded(seed, "network"):
-            self.network = self._place(new_network(method, channels))
+            self.network = self.placed(new_network(method, channels))
         self.class_names: list[str] = []
         self.means: Tensor | None = None  # (classes, D), of the exemplars
+        self.kept: State = {}  # what the method keeps from task to task
         self.previous: Network | None = None  # the network before the current task, if the method distils
         self.progress: Progress | None = None  # None between tasks
         self.herded: Tensor | None = None  # the exemplars of the current task, valid while the features do not change
         self.fingerprint = ""  # of the exemplars chosen in the newest task
+        self._fast: tuple[Backbone, Backbone] | None = None  # a fixed backbone, and its copy for inference
         self.seconds: dict[str, float] = {}  # of each stage of the newest task
 
     def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
@@ -79,13 +83,14 @@ class Learner:
             self._begin(task, distils=any(phase.distils for phase in phases))
             self.progress = Progress(summary)
         require_same_task(self.progress.task, summary)
-        teacher = None if self.previous is None else self._place(frozen_copy(self.previous))
+        teacher = None if self.previous is None else self.placed(frozen_copy(self.previous))
         images, pool = self._pool(task)
         there = images.to(self.device) if isinstance(images, Tensor) else images
         data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size)
         while self.progress.phase < len(phases):
             yield from self._train(phases[self.progress.phase], pool, data, teacher, (self.seed, task.index))
             self.progress = Progress(self.progress.task, self.progress.phase + 1)
+        yield from self._remember(task)
         self._end(task, images, pool)
 
     def _train(
@@ -143,6 +148,8 @@ class Learner:
         self.network.classifier.remove_class(label)
         self.memory = self.memory.without_class(label)
         del self.class_names[label]
+        if self.kept:
+            self.kept = self.method.without_class(self.network, label, self.kept)
         if self.means is not None:
             self.means = torch.cat([self.means[:label], self.means[label + 1 :]])
 
@@ -162,7 +169,7 @@ class Learner:
             with seeded(self.seed, "grow", task.index):
                 if task.new:
                     self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
-            self._place(self.network)
+            self.placed(self.network)
             self.team.copy_from_main(self.network)
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
@@ -192,6 +199,22 @@ class Learner:
             )
         return self.herded
 
+    def _remember(self, task: Task) -> Iterator[Iteration]:
+        """Let the method update what it keeps; yields the progress of the pass over the task's images."""
+        nothing = torch.empty(0)
+        features, targets = nothing, task.train_targets
+        if self.method.wants_features:
+            with timed(self.seconds, "features"):
+                through, found = self._pass(), []
+                count = len(through.parts(task.train_images))
+                for i, row in enumerate(through.rows(task.train_images, _embedding)):
+                    found.append(row)
+                    yield Iteration("features", 0, 1, i + 1, count)
+                indices, features = through.gathered(found, len(task.train_images))
+                require_every_class(targets, indices, self.class_names)
+                targets = targets[indices]
+        self.kept = self.method.after_task(self.network, features, targets, self.kept)
+
     def _end(self, task: Task, images: Images, pool: Pool) -> None:
         if self.method.keeps_exemplars:
             with timed(self.seconds, "herd"):
@@ -201,7 +224,10 @@ class Learner:
                 self.fingerprint = fingerprint(exemplars, pool.targets[chosen])
                 self.team.require_same("exemplars", self.fingerprint)
                 self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
-        if "nme" in self.method.inferences:
+        means = self.method.class_means(self.kept) if self.kept else None
+        if means is not None:
+            self.means = means.to(self.device)
+        elif "nme" in self.method.inferences:
             with timed(self.seconds, "means"):
                 kept, targets = self.memory.images, self.memory.targets
                 assert kept is not None
@@ -225,57 +251,32 @@ class Learner:
     def _extract(
         self, images: Images, wanted: Callable[[Outputs], tuple[Tensor, ...]], mirror: bool = False
     ) -> tuple[Tensor, ...]:
-        return extract(self.network, images, self.transform, self.device, wanted, mirror, self.team)
+        through = self._pass(mirror)
+        return through.gathered(through.rows(images, wanted), len(images))
 
-    def _place(self, network: Network) -> Network:
+    def _pass(self, mirror: bool = False) -> Pass:
+        return Pass(self._ready(), self.transform, self.device, mirror, self.team)
+
+    def _ready(self) -> Network:
+        """The network to look at images with: if the backbone is fixed, with a faster copy of it, made once."""
+        if not self.method.fixed:
+            return self.network
+        if self._fast is None or self._fast[0] is not self.network.backbone:
+            self._fast = (self.network.backbone, frozen_copy(self.network).backbone)
+        ready = copy.copy(self.network)  # the classifier is the same object
+        ready._modules = {**self.network._modules, "backbone": self._fast[1]}
+        return ready
+
+    def placed(self, network: Network) -> Network:
         return self.compute.place(network, self.method.batch_size)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The whole state, as tensors and JSON-able values."""
-        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        meta: dict[str, Any] = {
-            "sizes": self.network.classifier.sizes,
-            "class_names": self.class_names,
-            "seconds": self.seconds,
-            "progress": None,
-            "previous_sizes": None,
-        }
-        if self.memory.images is not None and self.memory.targets is not None:
-            tensors |= {f"memory.{name}": value for name, value in to_tensors(self.memory.images).items()}
-            tensors["memory.targets"] = self.memory.targets
-        if self.means is not None:
-            tensors["means"] = self.means
-        if self.previous is not None:
-            tensors |= {f"previous.{name}": value for name, value in self.previous.state_dict().items()}
-            meta["previous_sizes"] = self.previous.classifier.sizes
-        if self.progress is not None:
-            meta["progress"] = {key: getattr(self.progress, key) for key in ("task", "phase", "epoch", "scaler")}
-            if self.progress.chosen is not None:
-                tensors["progress.chosen"] = self.progress.chosen
-            for i, momentum in enumerate(self.progress.momenta or []):
-                tensors[f"progress.momentum.{i}"] = momentum
-        return tensors, meta
+        return saving.state(self)
 
     def restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Restore what `state` returned; method and seed must be the same."""
-        self.network = self._network(tensors, "network.", meta["sizes"])
-        self.previous = None
-        if meta["previous_sizes"] is not None:
-            self.previous = self._network(tensors, "previous.", meta["previous_sizes"])
-        self.class_names = list(meta["class_names"])
-        self.seconds = dict(meta["seconds"])
-        memory = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
-        self.memory = replace(self.memory, images=from_tensors(memory, self.shelf), targets=memory.get("targets"))
-        self.means = tensors["means"].to(self.device) if "means" in tensors else None
-        self.progress = None
-        if meta["progress"] is not None:
-            count = sum(name.startswith("progress.momentum.") for name in tensors)
-            kept = [tensors[f"progress.momentum.{i}"] for i in range(count)]
-            self.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=kept or None, **meta["progress"])
-
-    def _network(self, tensors: Mapping[str, Tensor], prefix: str, sizes: list[int]) -> Network:
-        own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        return self._place(network_from(own, self.method, self.network.backbone.channels, sizes))
+        saving.restore(self, tensors, meta)
 
 
 def _embedding(outputs: Outputs) -> tuple[Tensor, ...]:

@@ -21,6 +21,7 @@ from podnet.nets.network import Network, Outputs
 # (student, teacher or None, targets) -> named terms; training minimises their sum.
 Loss = Callable[[Outputs, Outputs | None, Tensor], dict[str, Tensor]]
 Schedule = Callable[[int], float]
+State = dict[str, Tensor]  # what a method keeps from task to task; part of every checkpoint
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ class Method:
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
     keeps_exemplars: ClassVar[bool] = True
+    fixed: ClassVar[bool] = False  # whether the backbone never changes
+    wants_features: ClassVar[bool] = False  # whether `after_task` gets the features of the task's images
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     switch: ClassVar[str] = ""  # the field whose choices also have presets
@@ -192,6 +195,11 @@ class Method:
         """Whether the classifier gets the last map after ReLU."""
         return False
 
+    @property
+    def roots(self) -> bool:
+        """Whether the embedding is the signed square root of the backbone's."""
+        return False
+
     def of_run(self, classes: int) -> Method:
         """The method for a run of this many classes in total, if it depends on that."""
         return self
@@ -211,6 +219,21 @@ class Method:
     def phases(self, old: int, new: int) -> list[Phase]:
         """The phases of a task that adds `new` classes to `old` ones."""
         raise NotImplementedError
+
+    def after_task(self, network: Network, features: Tensor, targets: Tensor, state: State) -> State:
+        """What the method keeps after a task, given what it kept before. May set the classifier's weights.
+
+        `features` (N, D) are those of the task's images, if the method wants them, each computed once.
+        """
+        return state
+
+    def without_class(self, network: Network, label: int, state: State) -> State:
+        """What the method keeps without a class; the network's classifier has lost it already."""
+        return state
+
+    def class_means(self, state: State) -> Tensor | None:
+        """The class means (classes, D) for NME; None: those of the exemplars."""
+        return None
 
 
 def phases_of(method: Method, old: int, new: int) -> list[Phase]:

@@ -13,6 +13,7 @@ import torch
 from podnet.data import Dataset, Photos
 from podnet.engine.device import torch_settings
 from podnet.engine.learner import Learner
+from podnet.engine.saving import checkpointed
 from podnet.engine.team import ALONE, Team
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import ConfigError, DamagedFileError
@@ -177,19 +178,24 @@ def _left_out(dataset: Dataset, team: Team) -> str:
 
 
 def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float) -> Iterator[Record]:
-    saved = time.monotonic()
-    for event in learner.learn(task):
-        if isinstance(event, Epoch):
-            assert learner.progress is not None
-            place = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase}
-            # "rate" is the key of the learning rate in run folders of all versions.
-            values = {"rate" if name == "lr" else name: value for name, value in asdict(event).items()}
-            append_line(record.epochs_file, place | values)
-            trained = task.index == 0 and event.epoch + 1 == event.epochs  # other runs may start from here
-            if trained or time.monotonic() - saved >= checkpoint_seconds:
-                write_checkpoint(record, learner, task.index)
-                saved = time.monotonic()
-        yield event
+    def noted() -> Iterator[Iteration | Epoch]:
+        for event in learner.learn(task):
+            if isinstance(event, Epoch):
+                assert learner.progress is not None
+                place = {"task": task.index, "tasks": tasks, "stage": learner.progress.phase}
+                # "rate" is the key of the learning rate in run folders of all versions.
+                values = {"rate" if name == "lr" else name: value for name, value in asdict(event).items()}
+                append_line(record.epochs_file, place | values)
+            yield event
+
+    def trained(event: Epoch) -> bool:
+        """Other runs may start from here."""
+        return task.index == 0 and event.epoch + 1 == event.epochs
+
+    def save() -> None:
+        write_checkpoint(record, learner, task.index)
+
+    return checkpointed(noted(), save, checkpoint_seconds, due=trained)
 
 
 def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:

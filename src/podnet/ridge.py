@@ -1,0 +1,159 @@
+"""Ridge regression from features to classes, in closed form, with its exact leave-one-out error.
+
+Every class has the same weight, however many photos it has: p_i = 1 / (C n_c). With m = Σ p_i x_i, z_i = x_i - m and
+y_i the indicator of the class,
+
+    W = (Σ p_i z_i z_iᵀ + λ I)⁻¹ Σ p_i z_i y_iᵀ,        f(x) = 1/C + (x - m)ᵀ W.
+
+Leaving photo i out and solving again gives f₋ᵢ(x_i) = y_i - (y_i - f(x_i)) / (1 - h_i), with
+h_i = p_i (1 + z_iᵀ (...)⁻¹ z_i): no photo has to be held out to measure with, or to choose λ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(-12, 1))  # candidates for λ, times the features' spread
+MOST_COMPARED = 1000  # photos whose leave-one-out errors choose λ; each is exact, so fewer only make the choice noisier
+AT_ONCE = 4_000_000  # scores held at a time
+
+
+@dataclass(frozen=True)
+class Linear:
+    """f(x) = x W + b."""
+
+    weights: Tensor  # (D, classes)
+    bias: Tensor  # (classes,)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return features @ self.weights + self.bias
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the photos of a model add up to: enough to solve for the classifier, with no photo's features kept."""
+
+    gram: Tensor  # Σ x xᵀ, (D, D)
+    totals: Tensor  # Σ x of each class, (classes, D)
+    counts: Tensor  # photos of each class, (classes,)
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, classes: int) -> Sums:
+        features = features.double()
+        totals = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, labels, features)
+        return cls(features.t() @ features, totals, torch.bincount(labels, minlength=classes))
+
+    def plus(self, other: Sums) -> Sums:
+        """The sums of both; the other may have more classes."""
+        more = len(other.counts) - len(self.counts)
+        totals = torch.cat([self.totals, self.totals.new_zeros(more, self.totals.shape[1])])
+        counts = torch.cat([self.counts, self.counts.new_zeros(more)])
+        return Sums(self.gram + other.gram, totals + other.totals, counts + other.counts)
+
+    def means(self) -> Tensor:
+        return self.totals.double() / self.counts[:, None]
+
+
+class Fitted:
+    """Ridge regression on features (N, D) with labels (N,) below `classes`; λ by the leave-one-out squared error.
+
+    With `sums` the features are only some of the photos that these sums are of. Then all classes are taken to scatter
+    like all photos together: the same classifier where classes have equally many photos, close to it elsewhere.
+    """
+
+    def __init__(
+        self, features: Tensor, labels: Tensor, classes: int, strength: float | None = None, sums: Sums | None = None
+    ) -> None:
+        features = features.double()
+        counts = torch.bincount(labels, minlength=classes) if sums is None else sums.counts
+        if not counts.all():
+            raise ValueError("every class needs at least one photo.")
+        self.labels, self.classes = labels, classes
+        self._shares = 1 / (classes * counts[labels].double())  # p
+        root = self._shares.sqrt()[:, None]
+        if sums is None:
+            self._centre = self._shares @ features
+            self._roots, self._directions, self._spectrum = _decomposed(root * (features - self._centre))
+            self._projected = self._roots.t() @ (root * (_indicators(labels, classes) - 1 / classes))
+        else:
+            means = sums.means()
+            self._centre = means.mean(0)
+            self._spectrum, self._directions = _nonzero(*_eigen(_spread(sums, means, self._centre)))
+            self._roots = root * (features - self._centre) @ self._directions
+            self._projected = self._directions.t() @ (means - self._centre).t() / classes
+        self.strength = strength if strength is not None else self._best_strength()
+        self._factor = self._inverse(self.strength)
+
+    @property
+    def linear(self) -> Linear:
+        weights = self._directions @ (self._factor[:, None] * self._projected)
+        return Linear(weights, 1 / self.classes - self._centre @ weights)
+
+    def left_out(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(rows, scores): for some rows at a time, each photo's scores by the classifier of all the others."""
+        for rows in torch.arange(len(self.labels)).split(max(1, AT_ONCE // self.classes)):
+            yield rows, self._left_out(rows, self._factor)
+
+    def _left_out(self, rows: Tensor, factor: Tensor) -> Tensor:
+        own, shares = self._roots[rows], self._shares[rows]
+        scores = 1 / self.classes + own @ (factor[:, None] * self._projected) / shares.sqrt()[:, None]
+        kept = 1 - shares - own.square() @ factor  # 1 - h
+        targets = _indicators(self.labels[rows], self.classes)
+        return targets - (targets - scores) / kept.clamp_min(1e-9)[:, None]
+
+    def _inverse(self, strength: float) -> Tensor:
+        """1 / (s + λ) in each direction; λ is relative to the spread, and above 0 even if all features are equal."""
+        return 1 / (self._spectrum + strength * self._spectrum.sum() + 1e-12)
+
+    def _best_strength(self) -> float:
+        chosen = torch.arange(0, len(self.labels), max(1, len(self.labels) // MOST_COMPARED))
+        wanted = _indicators(self.labels[chosen], self.classes)
+
+        def error(strength: float) -> float:
+            missed = self._left_out(chosen, self._inverse(strength)) - wanted
+            return float(self._shares[chosen] @ missed.square().sum(1))
+
+        return min(STRENGTHS, key=error)
+
+
+def _indicators(labels: Tensor, classes: int) -> Tensor:
+    """(N, classes): 1 for the photo's own class, else 0."""
+    found = torch.zeros(len(labels), classes, dtype=torch.float64)
+    found[torch.arange(len(labels)), labels] = 1
+    return found
+
+
+def _spread(sums: Sums, means: Tensor, centre: Tensor) -> Tensor:
+    """The scatter (D, D) around the centre, all classes alike: within classes, of all photos, and between them."""
+    within = sums.gram.double() - means.t() @ (means * sums.counts[:, None])
+    return within / sums.counts.sum() + (means - centre).t() @ (means - centre) / len(means)
+
+
+def _decomposed(weighed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Q (N, K), V (D, K) and s (K,) with B = Q Vᵀ, QᵀQ = diag(s), from the smaller of B Bᵀ and Bᵀ B."""
+    if len(weighed) <= weighed.shape[1]:
+        spectrum, vectors = _eigen(weighed @ weighed.t())
+        spectrum, vectors = _nonzero(spectrum, vectors)
+        lengths = spectrum.sqrt()
+        return vectors * lengths, weighed.t() @ (vectors / lengths), spectrum
+    spectrum, vectors = _nonzero(*_eigen(weighed.t() @ weighed))
+    return weighed @ vectors, vectors, spectrum
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of a symmetric matrix."""
+    try:
+        found = torch.linalg.eigh(matrix)
+        return found.eigenvalues, found.eigenvectors
+    except RuntimeError:  # a few matrices of low rank; singular values are eigenvalues but for their signs
+        vectors, spectrum, others = torch.linalg.svd(matrix)
+        return spectrum * (vectors * others.t()).sum(0).sign(), vectors
+
+
+def _nonzero(spectrum: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    kept = spectrum > 1e-13 * spectrum.max().clamp_min(1e-300)
+    return spectrum[kept], vectors[:, kept]
