@@ -1,10 +1,11 @@
-"""Export a model for other programs: one graph from pixels to the confidences of both inferences.
+"""Export a model for other programs: one graph from pixels to confidences.
 
-    input    pixels   uint8 (N, 3, S, S), RGB; N may be any number. Normalisation is inside.
-    output   cnn      float (N, classes), the confidences of the classifier
-             nme      float (N, classes), those of the nearest mean of exemplars
-
-The file describes the remaining preprocessing of a photo: rotate it upright, scale it, cut out the centre.
+input    pixels     uint8 (N, H, W, 3), RGB: upright photos of one size, any size. Scaling, cutting out the centre
+                    and normalisation are inside. Or uint8 (N, 3, S, S) of exactly the network's size: `Input`
+output   cnn        float (N, classes), the confidences of the classifier
+         nme        float (N, classes), those of the nearest mean
+         familiar   float (N,), how much a photo looks like those the model knows
+         unknown    bool (N,), whether that is so little that it seems to be of none of the classes
 """
 
 from __future__ import annotations
@@ -14,38 +15,77 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.data.decode import shorter_side
-from podnet.data.images import feed
-from podnet.data.photos import Photos
+from podnet.engine.extraction import Scores
 from podnet.errors import PodnetError, printable
-from podnet.metrics import INFERENCES
-from podnet.model.measure import UNMEASURED, best_inference, confidences, tables
+from podnet.memory.means import nme_scores
+from podnet.metrics import INFERENCES, REJECT
+from podnet.model.export_check import Checked, Run, check
+from podnet.model.measure import best_inference, highest
 from podnet.model.model import Model
+from podnet.model.predict import chances
 from podnet.nets.network import frozen_copy
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 Format = Literal["onnx", "torch"]
+Input = Literal["photo", "square"]
 ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
-TOLERANCE = 1e-4  # largest allowed difference of a confidence between file and model
-MOST_CHECKED = 200  # photos
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime")}
+OUTPUTS = (*INFERENCES, "familiar", "unknown")
+
+# From photos of any size to squares, as `data.decode` does it. ONNX rounds halves to even, like Python.
+CENTRE = """\
+<ir_version: {ir}, opset_import: ["": {opset}]>
+centre (uint8[photos, height, width, 3] pixels) => (uint8[photos, 3, {size}, {size}] square)
+<int64[1] shorter = {{{shorter}}}, int64[1] size = {{{size}}}, float[1] two = {{2.0}}, int64[2] axes = {{1, 2}}>
+{{
+    sides = Shape <start = 1, end = 3> (pixels)
+    least = ReduceMin (sides)
+    product = Mul (sides, shorter)
+    scaled = Div (product, least)
+    small = Resize <mode = "linear", antialias = 1, axes = [1, 2]> (pixels, , , scaled)
+    beyond = Sub (scaled, size)
+    real = CastLike (beyond, two)
+    half = Div (real, two)
+    rounded = Round (half)
+    first = CastLike (rounded, size)
+    end = Add (first, size)
+    cut = Slice (small, first, end, axes)
+    square = Transpose <perm = [0, 3, 1, 2]> (cut)
+}}"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to export."""
+
+    kind: Format = "onnx"
+    input: Input = "photo"
+    reject: float = REJECT  # share of photos of known classes that may be called unknown
+
+    def __post_init__(self) -> None:
+        if self.kind == "torch" and self.input == "photo":
+            raise PodnetError("a torch program takes squares of the network's size: give --input square.")
 
 
 class Exported(nn.Module):
-    """The model as one function of pixels."""
+    """The model as one function of squares of pixels, (N, 3, S, S) uint8."""
 
     mean: Tensor
     std: Tensor
     means: Tensor
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, reject: float) -> None:
         super().__init__()
         learner = model.learner
         assert learner.means is not None
@@ -54,101 +94,115 @@ class Exported(nn.Module):
             value = torch.tensor(getattr(learner.transform, name)).view(1, -1, 1, 1)
             self.register_buffer(name, 255 * value)
         self.register_buffer("means", learner.means.cpu())
-        self.temperatures = UNMEASURED | model.temperatures
+        self.model = model
+        self.threshold = model.familiarity.threshold(reject)
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         outputs = self.network((pixels.float() - self.mean) / self.std)
-        # Equals `memory.means.nme_scores`, which uses cdist; ONNX lacks that. The export is checked against it.
-        distances = (F.normalize(outputs.embedding)[:, None] - self.means).square().sum(2)
-        cnn = confidences(outputs.logits, self.temperatures["cnn"])
-        return cnn, confidences(-distances, self.temperatures["nme"])
+        scores = Scores(outputs.logits, nme_scores(outputs.embedding, self.means), pixels.new_empty(0))
+        familiar = self.model.familiarity(highest(scores))
+        return *chances(self.model, scores, familiar).values(), familiar, familiar < self.threshold
 
 
-def describe(model: Model) -> dict[str, str]:
+def describe(model: Model, wanted: Wanted) -> dict[str, str]:
     """What a program must know to use the graph, as strings."""
     size = model.settings.image_size
-    shorter = shorter_side(size)
+    scaling = f"scale the shorter side to {shorter_side(size)}, bilinear with antialiasing; cut out the centre"
+    inputs = {
+        "photo": ("(N, H, W, 3), RGB, 0 to 255, of any size", "turn upright by EXIF; the rest is inside"),
+        "square": (f"(N, 3, {size}, {size}), RGB, 0 to 255", f"turn upright by EXIF; {scaling}"),
+    }
+    pixels, preprocessing = inputs[wanted.input]
+    threshold = model.familiarity.threshold(wanted.reject)
     return {
         "classes": json.dumps(model.names),
-        "input": f"pixels: uint8 (N, 3, {size}, {size}), RGB, 0 to 255; normalisation is inside",
-        "preprocessing": f"turn upright by EXIF; scale the shorter side to {shorter}, bilinear; cut out the centre",
-        "outputs": "cnn, nme: confidences (N, classes) of the two inferences",
+        "input": f"pixels: uint8 {pixels}; normalisation is inside",
+        "preprocessing": preprocessing,
+        "outputs": "cnn, nme: confidences (N, classes) of the two inferences; unknown (N,): familiar (N,) < threshold",
         "better_inference": best_inference(model.history[-1]),
+        "reject": str(wanted.reject if len(model.familiar) else 0.0),
+        "threshold": str(threshold),
     }
 
 
-def export(model: Model, path: Path, kind: Format) -> tuple[int, float]:
-    """Check the exported model and write the file; returns how many photos were checked and the largest difference."""
-    missing = [name for name in NEEDED.get(kind, ()) if find_spec(name) is None]
+def export(model: Model, path: Path, wanted: Wanted) -> Checked:
+    """Check the exported model and write the file."""
+    missing = [name for name in NEEDED.get(wanted.kind, ()) if find_spec(name) is None]
     if missing:
-        raise PodnetError(f"export to {kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
-    unfinished = path.with_name(f".exporting-{path.name}")
+        raise PodnetError(f"export to {wanted.kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
+    unfinished = path.with_name(f"exporting.{path.name}")  # torch refuses a name that begins with its only dot
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's warnings about itself
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # about packages that are not needed
-            run = (_write_onnx if kind == "onnx" else _write_torch)(model, unfinished)
-        photos = _real_photos(model)
-        difference = _largest_difference(model, photos, run)
-        if difference > TOLERANCE:
-            raise PodnetError(f"the exported graph differs from the model by {difference:.1e}; nothing was written.")
+            run = (_write_onnx if wanted.kind == "onnx" else _write_torch)(model, unfinished, wanted)
+        checked = check(model, run, model.familiarity.threshold(wanted.reject), whole=wanted.input == "photo")
         os.replace(unfinished, path)
     except OSError as error:
         raise PodnetError(f"cannot write {printable(path)}: {error.strerror}.") from error
     finally:
         unfinished.unlink(missing_ok=True)
-    return len(photos), difference
+    return checked
 
 
-def _write_onnx(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _write_onnx(model: Model, path: Path, wanted: Wanted) -> Run:
+    import onnx
     import onnxruntime
 
     program = torch.onnx.export(
-        Exported(model).eval(),
+        Exported(model, wanted.reject).eval(),
         (_example(model),),
-        input_names=["pixels"],
-        output_names=list(INFERENCES),
+        input_names=["pixels" if wanted.input == "square" else "square"],
+        output_names=list(OUTPUTS),
         dynamic_shapes=({0: torch.export.Dim("photos")},),
+        custom_translation_table={torch.ops.aten._cdist_forward.default: _distances()},
         dynamo=True,
         verbose=False,
     )
     assert program is not None
-    program.model.metadata_props.update(describe(model))
-    program.save(path, external_data=False)
+    graph = program.model_proto
+    if wanted.input == "photo":
+        graph = _from_photos(graph, model.settings.image_size)
+    onnx.helper.set_model_props(graph, describe(model, wanted))
+    onnx.save(graph, path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run(pixels: Tensor) -> tuple[Tensor, Tensor]:
-        cnn, nme = session.run(list(INFERENCES), {"pixels": pixels.numpy()})
-        return torch.from_numpy(cnn), torch.from_numpy(nme)
+    def run(pixels: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(table) for table in session.run(list(OUTPUTS), {"pixels": pixels.numpy()}))
 
     return run
 
 
-def _write_torch(model: Model, path: Path) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _from_photos(graph: ModelProto, size: int) -> ModelProto:
+    """The graph of squares, preceded by what makes them of photos."""
+    from onnx import compose, parser
+
+    opset = next(each.version for each in graph.opset_import if each.domain == "")
+    text = CENTRE.format(ir=graph.ir_version, opset=opset, size=size, shorter=shorter_side(size))
+    before = compose.add_prefix(parser.parse_model(text), "centre.", rename_inputs=False, rename_outputs=False)
+    return compose.merge_models(before, graph, io_map=[("square", "square")])
+
+
+def _distances() -> Callable[..., Any]:
+    """Euclidean distances between the rows of two matrices, which ONNX lacks."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def distances(x: Any, y: Any, p: float, compute_mode: int | None) -> Any:
+        squares = op.Add(op.ReduceSumSquare(x, [1]), op.Transpose(op.ReduceSumSquare(y, [1])))
+        products = op.MatMul(x, op.Transpose(y))
+        return op.Sqrt(op.Relu(op.Sub(squares, op.Add(products, products))))
+
+    return distances
+
+
+def _write_torch(model: Model, path: Path, wanted: Wanted) -> Run:
     shapes = ({0: torch.export.Dim("photos")},)
-    program = torch.export.export(Exported(model).eval(), (_example(model),), dynamic_shapes=shapes)
-    torch.export.save(program, path, extra_files={"podnet.json": json.dumps(describe(model))})
+    program = torch.export.export(Exported(model, wanted.reject).eval(), (_example(model),), dynamic_shapes=shapes)
+    torch.export.save(program, path, extra_files={"podnet.json": json.dumps(describe(model, wanted))})
     return torch.export.load(path).module()
 
 
 def _example(model: Model) -> Tensor:
     return torch.zeros(2, 3, model.settings.image_size, model.settings.image_size, dtype=torch.uint8)
-
-
-def _real_photos(model: Model) -> Photos:
-    """The photos in the model file, those never trained on first."""
-    kept = [images for images in (model.held_out, model.learner.memory.images) if isinstance(images, Photos)]
-    if not kept:
-        raise PodnetError("the model was saved without photos; export the file that has them, to check the result on.")
-    photos = kept[0] if len(kept) == 1 else kept[0].followed_by(kept[1])
-    return photos[torch.arange(min(MOST_CHECKED, len(photos)))]
-
-
-@torch.no_grad()
-def _largest_difference(model: Model, photos: Photos, run: Callable[[Tensor], Any]) -> float:
-    scores = model.learner.predict(photos)
-    temperatures = UNMEASURED | model.temperatures
-    wanted = [confidences(table.cpu(), temperatures[name]) for name, table in tables(scores).items()]
-    parts = [run(pixels.contiguous()) for _, pixels in feed(photos, torch.arange(len(photos)).split(32))]
-    found = [torch.cat(side) for side in zip(*parts, strict=True)]
-    return max(float((a - b).abs().max()) for a, b in zip(wanted, found, strict=True))

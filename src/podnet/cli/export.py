@@ -1,0 +1,38 @@
+"""`podnet export`: write a model for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from podnet.cli.model_options import reject_rate
+from podnet.cli.printing import megabytes, say
+from podnet.errors import PodnetError, printable
+from podnet.model.loading import load_model
+
+
+def export_command(known: argparse.Namespace) -> int:
+    console = Console()
+    path = Path(known.model).expanduser()
+    model = load_model(path)
+    if known.format == "podnet":
+        output = Path(known.output or path.with_name(f"{path.stem}-small{path.suffix}"))
+        if output.exists() and output.samefile(path):
+            raise PodnetError("the model without its photos would replace the model; choose another --output.")
+        model.save(output, exemplars=False)
+        say(
+            console, f"without photos, it can predict but not go on learning: {printable(output)} ({megabytes(output)})"
+        )
+        return 0
+    from podnet.model.export import ENDINGS, Input, Wanted, export
+
+    default: Input = "photo" if known.format == "onnx" else "square"
+    wanted = Wanted(known.format, known.input or default, reject_rate(known))
+    output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
+    checked = export(model, output, wanted)
+    what = "pictures made for it, as the model keeps no photos" if checked.made else "photos of the model"
+    say(console, f"checked on {checked.count} {what}: the confidences differ by at most {checked.difference:.1e}")
+    say(console, f"exported: {printable(output)} ({megabytes(output)})")
+    return 0
