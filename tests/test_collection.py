@@ -38,7 +38,7 @@ def test_a_folder_for_each_class(tmp_path):
     put(tmp_path / ".hidden", 4)
     (tmp_path / "coin" / ".DS_Store").write_bytes(b"x")
     found = read_collection(tmp_path)
-    assert [(photo.label, photo.path.name, photo.size) for photo in found.photos] == [
+    assert [(photo.label, photo.source.name, photo.size) for photo in found.photos] == [
         ("bill", "3.png", (40, 30)),
         ("coin", "1.png", (40, 30)),
         ("coin", "2.png", (40, 30)),
@@ -67,7 +67,7 @@ def test_what_cannot_be_used_is_named_with_its_reason(tmp_path):
     put(tmp_path / "all bad")
     (tmp_path / "all bad" / "x.png").write_bytes(b"x")
     found = read_collection(tmp_path)
-    assert [photo.path.name for photo in found.photos] == ["1.png"]
+    assert [photo.source.name for photo in found.photos] == ["1.png"]
     why = reasons(found)
     assert why.pop("cut.png")
     assert why == {
@@ -89,7 +89,7 @@ def test_links_in_a_circle_end(tmp_path):
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     put(tmp_path / "b", 2)
     found = read_collection(tmp_path)
-    assert {photo.path.name for photo in found.photos} == {"1.png", "2.png"}
+    assert {photo.source.name for photo in found.photos} == {"1.png", "2.png"}
 
 
 def test_one_name_for_letters_that_can_be_written_in_two_ways(tmp_path):
@@ -122,12 +122,54 @@ def test_a_table_of_files(tmp_path, heading):
     assert reasons(found) == {"3.png": "No such file or directory"}
 
 
-@pytest.mark.parametrize("text", ["", "path,label\n", "a.png\n", "a.png,\n", "a\0.png,coin\n", 'a.png,"coin\n'])
-def test_a_table_that_is_none(tmp_path, text):
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("filename,class", "{file},{label}"),
+        ("file,category", "{file},{label}"),
+        ("species,image", "{label},{file}"),
+        ("Image Path, Label", "{file}, {label}"),
+        ("id,label,width,file_name", "7,{label},40,{file}"),
+        ("image,CLASS_NAME,class_id,notes", "{file},{label},3,"),
+    ],
+)
+def test_a_table_whose_header_names_the_columns(tmp_path, header, row):
+    put(tmp_path / "any", 1, 2, 3)
+    labels = {1: "coin", 2: "bill", 3: "coin"}
+    rows = [row.format(file=f"any/{i}.png", label=label) for i, label in labels.items()]
+    (tmp_path / "photos.csv").write_text("\n".join([header, "", *rows]))
+    found = read_collection(tmp_path / "photos.csv")
+    assert {photo.source.name: photo.label for photo in found.photos} == {f"{i}.png": own for i, own in labels.items()}
+    assert not found.skipped
+
+
+def test_a_table_without_header_may_have_photos_named_like_one(tmp_path):
+    put(tmp_path / "label", 1)
+    put(tmp_path / "path", 2)
+    (tmp_path / "photos.csv").write_text("path/2.png,label\nlabel/1.png,path\n")
+    assert read_collection(tmp_path / "photos.csv").counts == {"label": 1, "path": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("path,label\n", "is empty"),
+        ("a.png\n", "line 1: 'a.png'; expected path,label, or a first row that names"),
+        ("a.png,\n", "line 1: 'a.png,'; expected path,label"),
+        ("7,a.png,coin\n", "line 1: '7,a.png,coin'; expected path,label, or a first row that names"),
+        ("id,file,class\n\n1,a.png,coin\n2,b.png,\n", "line 4: '2,b.png,'; expected 3 cells"),
+        ("file,class\na.png,coin,7\n", "line 2: 'a.png,coin,7'; expected 2 cells"),
+        ("a\0.png,coin\n", "line 1: a path cannot hold a null character"),
+        ('a.png,"coin\n', "neither a folder nor a CSV table"),
+    ],
+)
+def test_a_table_that_is_none(tmp_path, text, message):
     table = tmp_path / "photos.csv"
     table.write_text(text)
-    with pytest.raises(DataError, match=r"photos\.csv"):
+    with pytest.raises(DataError, match=r"photos\.csv") as told:
         read_collection(table)
+    assert message in str(told.value)
 
 
 @pytest.mark.parametrize("name", ["missing", "empty", "flat"])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from podnet.cli import main
 from podnet.data.collection import read_collection
-from podnet.model.model import load_model
+from podnet.model.loading import load_model
 
 EACH = 20
 ODD = {}  # can be used
@@ -217,7 +217,7 @@ def test_there_are_five_hundred():
 
 def test_each_is_used_or_named_with_its_reason(world):
     collection = read_collection(world)
-    used = [photo.path.name for photo in collection.photos]
+    used = [photo.source.name for photo in collection.photos]
     skipped = {os.path.basename(name): why for name, why in collection.skipped}
     for name in ODD:
         assert sum(name in file for file in used) == EACH, name
@@ -227,7 +227,7 @@ def test_each_is_used_or_named_with_its_reason(world):
         for why in reasons:
             assert any(part in why for part in reason.split("|")), (name, why)
     assert len(used) == EACH * len(ODD) + 1
-    assert {photo.label for photo in collection.photos if "right" in photo.path.parts} == {"right"}
+    assert {photo.label for photo in collection.photos if "right" in photo.source.parts} == {"right"}
     assert skipped["empty"] == "a folder without photos"
     assert skipped["beside.txt"] == "not in the folder of a class"
 

@@ -12,12 +12,12 @@ class PodnetError(Exception):
     """An error the user can fix. The command line prints its message without a traceback."""
 
 
-class DataError(PodnetError):
-    """A dataset that is missing, damaged or unusable."""
+class DataError(PodnetError, ValueError):
+    """A dataset that is missing, damaged or unusable; in Python, and for scikit-learn, a wrong value."""
 
 
-class ConfigError(PodnetError):
-    """Invalid settings, refused before training starts."""
+class ConfigError(PodnetError, ValueError):
+    """Invalid settings, refused before training starts; in Python a wrong value, too."""
 
 
 class BusyError(PodnetError):

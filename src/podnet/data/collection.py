@@ -17,6 +17,9 @@ from podnet.data.decode import measure, open_photo, reason
 from podnet.errors import DataError, printable
 
 WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
+PATHS = ("path", "filepath", "imagepath", "filename", "file", "imagefile", "imagename", "image", "img", "photo")
+LABELS = ("label", "labels", "labelname", "class", "classname", "category", "species", "target", "kind", "type", "tag")
+WITHOUT_HEADER = "path,label, or a first row that names these two columns, for example filename,class"
 LONGEST_NAME = 200  # characters of a class name
 
 
@@ -24,10 +27,10 @@ LONGEST_NAME = 200  # characters of a class name
 class Photo:
     """One readable photo and the class it shows."""
 
-    path: Path
+    source: Path | bytes  # a file, or the content of one
     label: str
     size: tuple[int, int]  # width and height
-    digest: str  # of the file content
+    digest: str  # of the content
 
 
 @dataclass(frozen=True)
@@ -58,22 +61,36 @@ def read_collection(path: Path) -> Collection:
     else:
         raise DataError(f"there is no folder or file {printable(path)}; {WANTED}.")
     refuse_lookalikes([label for _, label in listed])
-    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
-        warnings.simplefilter("ignore")  # Pillow's warnings about odd but readable files
-        measured = list(pool.map(_measure, [file for file, _ in listed]))
+    measured = measure_all([file for file, _ in listed])
     photos: dict[str, Photo] = {}
     for (file, label), found in zip(listed, measured, strict=True):
         if isinstance(found, str):
             skipped.append((printable(file), found))
-        elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).path != file:
-            skipped.append((printable(file), f"the same photo as {printable(twin.path)}"))
+        elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).source != file:
+            skipped.append((printable(file), f"the same photo as {printable(str(twin.source))}"))
     if not photos:
         first = f" The first: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
         raise DataError(f"{printable(path)} has no photo that can be read; {WANTED}.{first}")
     left = {photo.label for photo in photos.values()}
     empty = dict.fromkeys(label for _, label in listed if label not in left)
     skipped += [(label, "a class of which no photo can be read") for label in empty]
-    return Collection(tuple(sorted(photos.values(), key=lambda photo: (photo.label, photo.path))), tuple(skipped))
+    return Collection(in_order(photos.values()), tuple(skipped))
+
+
+def in_order(photos: Iterable[Photo]) -> tuple[Photo, ...]:
+    """By class, then by path; images in memory keep their order."""
+
+    def place(photo: Photo) -> tuple[str, Path]:
+        return photo.label, Path() if isinstance(photo.source, bytes) else photo.source
+
+    return tuple(sorted(photos, key=place))
+
+
+def measure_all(sources: Sequence[Path | bytes]) -> list[tuple[tuple[int, int], str] | str]:
+    """For each photo its width and height, and its digest; or the reason why it cannot be decoded."""
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
+        warnings.simplefilter("ignore")  # Pillow's warnings about odd but readable files
+        return list(pool.map(_measure, sources))
 
 
 def refuse_lookalikes(labels: Sequence[str], known: Sequence[str] = ()) -> None:
@@ -134,24 +151,34 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
 
 
 def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
-    """Rows path,label, with or without that header; paths are relative to the table's folder."""
+    """Rows path,label, or a header that names these two columns; paths are relative to the table's folder."""
     try:
-        text = file.read_bytes().decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
+        reader = csv.reader(io.StringIO(file.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{printable(file)} is neither a folder nor a CSV table ({error}); {WANTED}.") from error
-    if rows and [cell.strip().lower() for cell in rows[0]] == ["path", "label"]:
-        rows = rows[1:]
+    header = rows[0][1] if rows else []
+    path, label = _column(header, PATHS), _column(header, LABELS)
+    named, width = True, len(header)
+    if path is None or label is None:
+        named, path, label, width = False, 0, 1, 2
     listed = []
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 2 or not all(map(str.strip, row)):
-            raise DataError(f"{printable(file)}, row {number}: {','.join(row)!r}; write path,label.")
-        if "\0" in row[0]:
-            raise DataError(f"{printable(file)}, row {number}: a path cannot hold a null character.")
-        listed.append((file.parent / row[0].strip(), class_name(row[1].strip())))
+    for line, row in rows[named:]:
+        if len(row) != width or not row[path] or not row[label]:
+            expected = f"{width} cells, none of the path and the label empty" if named else WITHOUT_HEADER
+            raise DataError(f"{printable(file)}, line {line}: {printable(','.join(row))!r}; expected {expected}.")
+        if "\0" in row[path]:
+            raise DataError(f"{printable(file)}, line {line}: a path cannot hold a null character.")
+        listed.append((file.parent / row[path], class_name(row[label])))
     if not listed:
         raise DataError(f"{printable(file)} is empty; write a row path,label for each photo.")
     return listed, []
+
+
+def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
+    """The column whose name is the first of these, whatever its case, spaces and underscores."""
+    plain = ["".join(filter(str.isalnum, cell.lower())) for cell in header]
+    return next((plain.index(name) for name in names if name in plain), None)
 
 
 def class_name(name: str) -> str:
@@ -165,10 +192,9 @@ def class_name(name: str) -> str:
     return normal
 
 
-def _measure(file: Path) -> tuple[tuple[int, int], str] | str:
-    """Width, height and digest of a photo that can be decoded, or the reason why it cannot."""
+def _measure(source: Path | bytes) -> tuple[tuple[int, int], str] | str:
     try:
-        with open_photo(file) as opened:
+        with open_photo(source) as opened:
             content = opened.read()
         return measure(content), hashlib.sha256(content).hexdigest()[:32]
     except Exception as error:  # Pillow raises almost anything on damaged files

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from simplejpeg import decode_jpeg
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -84,6 +84,13 @@ def shrink(source: Path | bytes, size: int) -> bytes:
         else:
             Image.fromarray(np.asarray(pixels)).save(small, "JPEG", quality=95, subsampling=0)
         return small.getvalue()
+
+
+def encode(picture: Image.Image) -> bytes:
+    """A picture in memory as the content of a file: upright, without metadata, lossless."""
+    file = io.BytesIO()
+    _without_alpha(ImageOps.exif_transpose(picture)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
 
 
 def _checked_size(image: Image.Image) -> tuple[int, int]:

@@ -1,298 +1,233 @@
-"""PODNet as a scikit-learn estimator: `partial_fit` accepts new classes at any call."""
+"""`podnet learn` as a scikit-learn estimator: the same model and the same file, from images in memory or files."""
 
 from __future__ import annotations
 
-import copy
-import io
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import numbers
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from podnet.data.augment import Transform
-from podnet.data.decode import decode
-from podnet.engine.device import Compute, choose_device
-from podnet.engine.learner import Learner
-from podnet.errors import DamagedFileError
-from podnet.io.tensors import load_tensors, save_tensors
-from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods import PODNet, configured
-from podnet.metrics import INFERENCES
-from podnet.model.measure import tables
-from podnet.nets.building import require_known, require_room, start_from
-from podnet.nets.timm import expected_images
-from podnet.scenario.tasks import Task
-
-SHIFT = 1 / 8  # share of the shorter side by which a random crop may move: CIFAR's 4 of 32 pixels
+from podnet.data.collection import Collection, class_name
+from podnet.data.photos import Photos
+from podnet.engine.device import choose_device
+from podnet.engine.extraction import Scores
+from podnet.metrics import INFERENCES, REJECT
+from podnet.model.changing import changing
+from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
+from podnet.model.lessons import Record, taught
+from podnet.model.loading import load_model
+from podnet.model.measure import UNMEASURED, best_inference, confidences, highest, tables
+from podnet.model.model import Model
+from podnet.model.planning import planned
+from podnet.model.settings import OPTIONS
+from podnet.processes import decoding_workers
 
 
 class PODNetClassifier(ClassifierMixin, BaseEstimator):
-    """An image classifier that learns classes in steps and keeps what it learned before.
+    """An image classifier that learns new classes at any call and keeps what it learned before.
 
-    X is a uint8 array of images, (N, H, W) or (N, H, W, channels), or a list of paths or Pillow images, which are
-    scaled and cropped to `image_size`. y holds labels of any hashable kind. Each call of `partial_fit` is a task: it
-    adds new classes and refreshes known ones; `memory_per_class` images of each are kept for later.
+    It does what `podnet learn` does, and `save` writes the same file. X is a uint8 array of images, (N, H, W) or
+    (N, H, W, channels), or a list of paths, Pillow images or single images as arrays. y holds text, numbers or
+    booleans. As in `podnet learn`, an image counts once: copies, and images that it has learned, change nothing.
+
+    The parameters are the options of `podnet learn`; with None they are chosen as there.
 
     Parameters
     ----------
-    epochs
-        Epochs of each task.
-    finetune_epochs
-        Epochs of the balanced fine-tuning after each task except the first.
-    batch_size
-        Images per update.
-    lr
-        The learning rate.
-    proxies
-        Proxies per class.
-    fidelity
-        "released" follows the authors' code, "paper" follows the paper's text.
     backbone
-        "resnet18", "resnet32", or "timm:NAME", a network of timm.
+        "lite0", "lite1", "lite2", "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
-        Initial weights of a timm backbone: "hub", a .safetensors file, or "none".
-    memory_per_class
-        Images kept of each class.
+        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" to start anew.
     image_size
-        The side in pixels that paths and Pillow images are scaled to; arrays keep their size.
+        Side of the network's input in pixels; images of any size are scaled to it.
+    train
+        Train the network on the images: "never", "always", or "auto" if that is better in a trial.
+    minutes
+        How long `train="auto"` may take.
+    keep
+        What is kept of the images: "features", "photos" (some photos too), or "sums" (only sums of features).
+    exemplars
+        Images kept of each class with `keep="photos"`.
     mirror
-        Whether a mirror image shows the same class.
+        Whether a mirror image shows the same class; for training.
+    epochs, finetune_epochs, batch_size, lr, held_out
+        Of training: epochs, epochs of the balanced fine-tuning, images per update, learning rate, and the share of
+        images held out to measure with.
     inference
-        "cnn", the classifier, or "nme", the nearest mean of exemplars.
+        "cnn", the classifier, or "nme", the nearest class mean; None is the one that measured better.
     device
         "cpu", "cuda" ...; "auto" is a GPU if there is one.
     random_state
-        With an integer, the same data gives the same model.
+        The seed; for training.
     """
 
     def __init__(
         self,
         *,
-        epochs: int = 30,
-        finetune_epochs: int = 10,
-        batch_size: int = 64,
-        lr: float = 0.1,
-        proxies: int = 10,
-        fidelity: str = "released",
-        backbone: str = "resnet32",
-        weights: str = "none",
-        memory_per_class: int = 20,
-        image_size: int = 32,
-        mirror: bool = True,
-        inference: str = "cnn",
+        backbone: str | None = None,
+        weights: str | None = None,
+        image_size: int | None = None,
+        train: str = "auto",
+        minutes: float | None = None,
+        keep: str | None = None,
+        exemplars: int | None = None,
+        mirror: bool | None = None,
+        epochs: int | None = None,
+        finetune_epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        held_out: float | None = None,
+        inference: str | None = None,
         device: str = "auto",
         random_state: Any = None,
     ) -> None:
+        self.backbone = backbone
+        self.weights = weights
+        self.image_size = image_size
+        self.train = train
+        self.minutes = minutes
+        self.keep = keep
+        self.exemplars = exemplars
+        self.mirror = mirror
         self.epochs = epochs
         self.finetune_epochs = finetune_epochs
         self.batch_size = batch_size
         self.lr = lr
-        self.proxies = proxies
-        self.fidelity = fidelity
-        self.backbone = backbone
-        self.weights = weights
-        self.memory_per_class = memory_per_class
-        self.image_size = image_size
-        self.mirror = mirror
+        self.held_out = held_out
         self.inference = inference
         self.device = device
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> PODNetClassifier:
-        """Learn these images and forget all others."""
-        with self._restored_on_error():
-            self.__dict__.pop("learner_", None)
-            return self.partial_fit(X, y)
+        """Learn these images, of at least two classes, and forget all others."""
+        return self._learn(None, X, y)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> PODNetClassifier:
         """Learn these images, of new or known classes, in addition to what is known. `classes` is not needed.
 
         If it fails or is interrupted, the classifier is as before the call.
         """
-        if self.inference not in INFERENCES:
-            raise ValueError(f"inference is {self.inference!r}; it must be 'cnn' or 'nme'.")
-        images, labels = to_images(X, self.image_size), to_labels(y)
-        if len(images) != len(labels):
-            raise ValueError(f"X has {len(images)} images and y {len(labels)} labels; give a label for each image.")
-        with self._restored_on_error():
-            if hasattr(self, "learner_"):
-                self._require_shape(images)
-                self.learner_: Learner = copy.deepcopy(self.learner_)
-            else:
-                self.shape_ = tuple(images.shape[1:])
-                self.learned_: list[Any] = []  # the classes in the order they were learned
-                self.tasks_ = 0
-                self.learner_ = self._new_learner(images)
-            for _ in self.learner_.learn(self._task(images, labels)):
-                pass
-            self.tasks_ += 1
-            self.classes_, self.order_ = _sorted(self.learned_)
-        return self
+        return self._learn(getattr(self, "model_", None), X, y)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Confidences (N, classes), in the order of `classes_`."""
-        check_is_fitted(self, "learner_")
-        images = to_images(X, self.image_size)
-        self._require_shape(images)
-        table = tables(self.learner_.predict(images))[self.inference]
-        chances: np.ndarray = table.double().softmax(1).cpu().numpy()[:, self.order_]
-        return chances
+        """Calibrated confidences (N, classes), in the order of `classes_`."""
+        scores, inference = self._scores(X), self._inference()
+        temperature = self.model_.temperatures.get(inference, UNMEASURED[inference])
+        chances = confidences(tables(scores)[inference].double(), temperature)
+        found: np.ndarray = chances.cpu().numpy()[:, self.order_]
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely class of each image."""
-        chances = self.predict_proba(X)
-        found: np.ndarray = self.classes_[chances.argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        found: np.ndarray = self.classes_[best]
+        return found
+
+    def is_unknown(self, X: Any, rate: float = REJECT) -> np.ndarray:
+        """Whether each image looks like none of the classes; a share `rate` of images of known classes does, too."""
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate is {rate}; give a share from 0 (never unknown) to below 1.")
+        scores, familiarity = self._scores(X), self.model_.familiarity
+        found: np.ndarray = (familiarity(highest(scores)) < familiarity.threshold(rate)).numpy()
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write one file that `load` reads; labels must be strings, numbers or booleans."""
-        check_is_fitted(self, "learner_")
-        if not all(isinstance(label, str | int | float | bool) for label in self.learned_):
-            raise ValueError("only labels that are texts, numbers or truth values can be saved.")
-        tensors, learned = self.learner_.state()
-        meta = {
-            "parameters": self.get_params() | {"random_state": None},
-            "seed": self.learner_.seed,
-            "mean": self.learner_.transform.mean,
-            "std": self.learner_.transform.std,
-            "shape": self.shape_,
-            "labels": self.learned_,
-            "tasks": self.tasks_,
-            "learner": learned,
-        }
-        save_tensors(Path(path), tensors, meta)
+        """Write the model file that `podnet learn` writes."""
+        check_is_fitted(self, "model_")
+        file = Path(path).expanduser()
+        with changing(file):
+            self.model_.save(file)
 
     @classmethod
-    def load(cls, path: str | Path) -> PODNetClassifier:
-        """Load the classifier that `save` wrote."""
-        tensors, meta = load_tensors(Path(path))
-        try:
-            made = cls(**meta["parameters"])
-            require_room(made.backbone, int(meta["shape"][0]), tensors)
-            made.shape_, made.learned_, made.tasks_ = tuple(meta["shape"]), list(meta["labels"]), int(meta["tasks"])
-            made.learner_ = made._learner(tuple(meta["mean"]), tuple(meta["std"]), int(meta["seed"]))
-            made.learner_.restore(tensors, meta["learner"])
-            made.classes_, made.order_ = _sorted(made.learned_)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DamagedFileError(f"{path} is damaged or not of a PODNetClassifier ({error}).") from error
-        return made
+    def load(cls, path: str | Path, device: str = "auto") -> PODNetClassifier:
+        """Load a model file that `save` or `podnet learn` wrote."""
+        model = load_model(Path(path).expanduser(), choose_device(device))
+        values = asdict(model.settings)
+        values["random_state"], values["train"] = values.pop("seed"), "always" if values.pop("trained") else "never"
+        return cls(device=device, **values)._with(model)
 
-    @contextmanager
-    def _restored_on_error(self) -> Iterator[None]:
-        """After any exception, Ctrl-C included, all attributes are restored; inside, replace them, never mutate."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    def _learn(self, model: Model | None, X: Any, y: Any) -> PODNetClassifier:
+        self._inference()
+        sources, labels = to_sources(X), to_labels(y)
+        if len(sources) != len(labels):
+            raise ValueError(f"X has {len(sources)} images and y {len(labels)} labels; give a label for each image.")
+        meant = meanings(labels, {record.name: record.meant for record in model.classes} if model else {})
+        collection = collected(sources, [class_name(str(label)) for label in labels])
+        if model is not None and _knows(model, collection):
+            return self
+        device = choose_device(self.device)
+        lesson = planned(model, collection, self._given(model), include_known=True, device=device)
+        learned = _result(taught(lesson, device, _workers(sources)))
+        learned.classes = [
+            replace(record, label=None if meant[record.name] == record.name else meant[record.name])
+            for record in learned.classes
+        ]
+        return self._with(learned)
 
-    def _new_learner(self, images: Tensor) -> Learner:
-        require_known(self.backbone, self.weights)
-        pixels = images.double() / 255
-        mean = tuple(pixels.mean((0, 2, 3)).tolist())
-        std = tuple(pixels.std((0, 2, 3)).clamp(min=0.01).tolist())
-        if self.weights != "none" and self.shape_[0] == 3:  # as in pretraining
-            expected = expected_images(self.backbone)
-            mean, std = expected.mean, expected.std
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        learner = self._learner(mean, std, seed)
-        start_from(learner.network.backbone, learner.method.backbone, self.weights, seed)
-        return learner
+    def _given(self, model: Model | None) -> dict[str, Any]:
+        """The options that are not left to be chosen."""
+        given = {name: getattr(self, name) for name in OPTIONS if name != "seed"}
+        if isinstance(self.random_state, numbers.Integral):
+            given["seed"] = int(self.random_state)
+        elif self.random_state is not None and model is None:
+            given["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return {name: plain(value) for name, value in given.items() if value is not None}
 
-    def _learner(self, mean: tuple[float, ...], std: tuple[float, ...], seed: int) -> Learner:
-        options = {
-            name: getattr(self, name)
-            for name in ("epochs", "finetune_epochs", "batch_size", "lr", "proxies", "fidelity", "backbone")
-        }
-        if self.weights != "none":
-            options |= PODNet.presets["pretrained"]
-        transform = Transform(mean, std, round(SHIFT * min(self.shape_[1:])), self.mirror)
-        memory = ExemplarMemory(self.memory_per_class)
-        method = configured(PODNet, "cifar", options)
-        return Learner(method, self.shape_[0], transform, memory, seed, Compute(choose_device(self.device)))
+    def _with(self, model: Model) -> PODNetClassifier:
+        self.model_ = model
+        self.classes_, self.order_ = _sorted([record.meant for record in model.classes])
+        return self
 
-    def _task(self, images: Tensor, labels: list[Any]) -> Task:
-        old = len(self.learned_)
-        known = set(self.learned_)
-        new = [label for label in _sorted(list(dict.fromkeys(labels)))[0].tolist() if label not in known]
-        self.learned_ = [*self.learned_, *new]
-        position = {label: i for i, label in enumerate(self.learned_)}
-        targets = torch.tensor([position[label] for label in labels])
-        refreshed = tuple(sorted({label for label in targets.tolist() if label < old}))
-        names = tuple(str(label) for label in new)
-        return Task(self.tasks_, old, len(new), names, images, targets, images[:0], targets[:0], refreshed)
+    def _inference(self) -> str:
+        if self.inference not in (None, *INFERENCES):
+            raise ValueError(f"inference is {self.inference!r}; it must be 'cnn', 'nme' or None.")
+        return self.inference or (best_inference(self.model_.history[-1]) if hasattr(self, "model_") else "cnn")
 
-    def _require_shape(self, images: Tensor) -> None:
-        if tuple(images.shape[1:]) != self.shape_:
-            channels, height, width = self.shape_
-            raise ValueError(
-                f"X has images of {images.shape[2]} x {images.shape[3]} pixels and {images.shape[1]} channels; this "
-                f"classifier was fitted to {height} x {width} and {channels}."
-            )
+    def _scores(self, X: Any) -> Scores:
+        check_is_fitted(self, "model_")
+        sources = to_sources(X)
+        return self.model_.learner.predict(Photos(tuple(sources), self.model_.settings.image_size, _workers(sources)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
-        tags.non_deterministic = self.random_state is None
+        tags.input_tags.string = True
         return tags
 
 
-def to_images(X: Any, size: int) -> Tensor:
-    """uint8 (N, channels, H, W) from an array of images or a list of paths or Pillow images."""
-    if isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike | Image.Image):
-        return torch.from_numpy(np.stack([_pixels(each, size) for each in X])).permute(0, 3, 1, 2).contiguous()
-    array = np.asarray(X)
-    if array.ndim not in (3, 4) or array.dtype != np.uint8:
-        raise ValueError(
-            f"X is an array of {array.dtype} with {array.ndim} dimensions; give uint8 images, (N, H, W) or "
-            "(N, H, W, channels), or a list of paths or Pillow images."
-        )
-    if not len(array):
-        raise ValueError("X has no images (0 samples); at least one is needed.")
-    with_channels = array[..., None] if array.ndim == 3 else array
-    return torch.from_numpy(np.ascontiguousarray(with_channels.transpose(0, 3, 1, 2)))
+def _knows(model: Model, collection: Collection) -> bool:
+    """Whether there is nothing to learn."""
+    names, digests = set(model.names), {*model.digests, *model.held_out_digests}
+    return all(photo.label in names and photo.digest in digests for photo in collection.photos)
 
 
-def _pixels(source: Any, size: int) -> np.ndarray:
-    if isinstance(source, Image.Image):
-        file = io.BytesIO()
-        source.save(file, "TIFF" if source.mode == "CMYK" else "PNG")
-        return decode(file.getvalue(), size)
-    return decode(Path(source), size)
+def _workers(sources: Sequence[Path | bytes]) -> int:
+    """Processes that decode files; images in memory are small, or would take as long to send."""
+    return decoding_workers(photos=sum(isinstance(source, Path) for source in sources))
 
 
-def to_labels(y: Any) -> list[Any]:
-    """Labels as Python objects."""
-    if y is None:
-        raise ValueError("PODNetClassifier requires y to be passed, but the target y is None.")
-    if isinstance(y, list | tuple):
-        return list(y)
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    return list(y.tolist())
+def _result(records: Generator[Record, None, Model]) -> Model:
+    """Run to the end."""
+    while True:
+        try:
+            next(records)
+        except StopIteration as end:
+            made: Model = end.value
+            return made
 
 
-def _sorted(labels: list[Any]) -> tuple[np.ndarray, list[int]]:
+def _sorted(labels: list[Label]) -> tuple[np.ndarray, list[int]]:
     """The labels as an array, sorted if possible; and the original index of each."""
     try:
         order = sorted(range(len(labels)), key=lambda i: labels[i])
-    except TypeError:
+    except TypeError:  # text and numbers
         order = list(range(len(labels)))
-    kinds = {type(label) for label in labels}
-    found = np.empty(len(labels), dtype=object)
-    found[:] = [labels[i] for i in order]
-    plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
-    return np.array(found.tolist()) if plain else found, order
+    plain = len({type(label) for label in labels}) == 1
+    return np.array([labels[i] for i in order], dtype=None if plain else object), order
