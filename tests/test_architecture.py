@@ -11,7 +11,7 @@ SOURCE = Path(podnet.__file__).parent
 
 # From the top of the map down; a folder may import from earlier rows.
 LAYERS = [
-    ["errors", "fidelity", "grouping", "metrics", "randomness", "processes"],
+    ["errors", "fidelity", "grouping", "metrics", "randomness", "ridge", "processes"],
     ["io"],
     ["losses", "data"],
     ["nets"],

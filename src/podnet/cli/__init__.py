@@ -14,9 +14,15 @@ from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.processes import end_now, is_member
 
 MODULES = {  # for commands that share a module; every other command has one of its name
-    **dict.fromkeys(("info", "forget", "export"), "learn"),
+    "undo": "forget",
+    "card": "info",
     "compare": "report",
     **dict.fromkeys(("methods", "datasets"), "listing"),
+}
+GOING_ON = {  # after Ctrl-C
+    "run": "; give the same command with --resume to go on from the last checkpoint",
+    "reproduce": "; give the same command again to go on from the last checkpoints",
+    "learn": "; the model is as before. Give the same command again: training goes on from its last checkpoint",
 }
 
 
@@ -39,8 +45,7 @@ def _run(arguments: list[str]) -> int:
     except OSError as error:
         return _tell(PodnetError(f"{error.filename or 'a file'}: {error.strerror or error}."))
     except KeyboardInterrupt:
-        how = "again" if arguments[:1] == ["learn"] else "with --resume"
-        print(f"\nstopped; give the same command {how} to go on from the last checkpoint.", file=sys.stderr)
+        print(f"\nstopped{GOING_ON.get(arguments[0], '') if arguments else ''}.", file=sys.stderr)
         return 130
 
 

@@ -11,19 +11,22 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from podnet.cli.model_options import workers
-from podnet.cli.printing import percent, plain_table, say, say_all
+from podnet.cli.model_options import reject_rate, workers
+from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_all
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
-from podnet.engine.device import choose_device
+from podnet.engine.device import choose_device, with_threads
+from podnet.engine.extraction import Scores
 from podnet.errors import DataError, printable
-from podnet.model.measure import Measured, measure
-from podnet.model.model import load_model
+from podnet.model.loading import load_model
+from podnet.model.measure import Measured, highest, measure
+from podnet.model.model import Model
 from podnet.report.plots import confusion, confusion_shares, write_figure
 
 
 def evaluate_command(known: argparse.Namespace) -> int:
     console = Console()
+    reject = reject_rate(known)
     path = Path(known.model).expanduser()
     model = load_model(path, choose_device(known.device))
     collection = read_collection(Path(known.photos))
@@ -32,13 +35,22 @@ def evaluate_command(known: argparse.Namespace) -> int:
     usable = collection.of(label_of)
     if not usable.photos:
         raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
-    files = tuple(photo.path for photo in usable.photos)
+    files = tuple(photo.source for photo in usable.photos)
     targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
-    scores = model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
+    with with_threads(known.threads):
+        scores = model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
+        strangers = tuple(photo.source for photo in collection.of(unknown).photos)
+        others = model.learner.predict(Photos(strangers, model.settings.image_size)) if strangers else None
     measured = measure(scores, targets, len(model.names))
     console.print(_table(model.names, targets, measured))
     picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
     _draw(picture, path.stem, model.names, targets, measured)
+    if reject and len(model.familiar):
+        called = _called_unknown(model, scores, reject)
+        say(console, f"called unknown: {called:.1f} % of these photos (--reject {reject})")
+        if others is not None:
+            called = _called_unknown(model, others, reject)
+            say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of classes it does not know")
     if unknown:
         say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
     if collection.skipped:
@@ -48,9 +60,15 @@ def evaluate_command(known: argparse.Namespace) -> int:
     return 0
 
 
+def _called_unknown(model: Model, scores: Scores, rate: float) -> float:
+    """The share of photos, in percent, that look like none of the classes."""
+    familiar = model.familiarity(highest(scores))
+    return 100 * float((familiar < model.familiarity.threshold(rate)).float().mean())
+
+
 def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> Table:
     """One row per class with photos."""
-    table = plain_table("class", "photos", *(inference.upper() for inference in measured))
+    table = plain_table("class", "photos", *(INFERENCE_NAMES[inference] for inference in measured))
     counts = torch.bincount(targets, minlength=len(names)).tolist()
     for label, (name, count) in enumerate(zip(names, counts, strict=True)):
         if count:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from podnet.metrics import INFERENCES
+from podnet.errors import PodnetError
+from podnet.metrics import INFERENCES, REJECT
 from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
 LEARN_EXAMPLES = """\
@@ -34,21 +35,19 @@ def add_model_commands(commands: Any) -> None:
     evaluate.add_argument(
         "--output", metavar="FILE", help="file for the confusion matrix (default: MODEL-confusion.png)"
     )
+    _add_reject(evaluate)
     _add_machine(evaluate)
     info = commands.add_parser("info", help="show what a model knows", allow_abbrev=False)
     info.add_argument("model", metavar="MODEL", help="a model file")
-    export = commands.add_parser("export", help="write a model for other programs", allow_abbrev=False)
-    export.add_argument("model", metavar="MODEL", help="a model file")
-    export.add_argument(
-        "--format",
-        choices=("onnx", "torch", "podnet"),
-        default="onnx",
-        help="onnx (default), torch (a .pt2 program) or podnet: a model file without photos, which only predicts",
-    )
-    export.add_argument("--output", metavar="FILE", help="output file (default: MODEL with another suffix)")
+    _add_export(commands)
     forget = commands.add_parser("forget", help="remove classes from a model for good", allow_abbrev=False)
     forget.add_argument("model", metavar="MODEL", help="a model file")
     forget.add_argument("classes", metavar="CLASS", nargs="+", help="names of classes")
+    undo = commands.add_parser("undo", help="go back to the model before its last lesson", allow_abbrev=False)
+    undo.add_argument("model", metavar="MODEL", help="a model file")
+    card = commands.add_parser("card", help="describe a model in Markdown, as a model card", allow_abbrev=False)
+    card.add_argument("model", metavar="MODEL", help="a model file")
+    card.add_argument("--output", metavar="FILE", help="output file (default: MODEL with the suffix .md)")
 
 
 def _add_learn(commands: Any) -> None:
@@ -67,26 +66,37 @@ def _add_learn(commands: Any) -> None:
     add("--dry-run", action="store_true", help="show what would be learned and stop")
     add("--no-exemplars", action="store_true", help="save a smaller file that can predict but not learn more")
     add(
-        "--image-size",
-        metavar="PIXELS",
-        type=int,
-        help="side of the network's input in pixels (default: by the photos)",
+        "--train",
+        choices=("auto", "never", "always"),
+        help="train the network on the photos: if that is better in a trial (auto, default), never, or always",
     )
-    add("--backbone", metavar="NAME", help="resnet18, resnet32 or timm:NAME (default: by the photos)")
+    add("--minutes", metavar="N", type=float, help="how long --train auto may take (default: 1)")
+    add(
+        "--keep",
+        choices=("features", "photos", "sums"),
+        help="what is kept of the photos: their features (default), some photos too, or only sums of features",
+    )
+    add("--image-size", metavar="PIXELS", type=int, help="side of the network's input (default: by the network)")
+    add("--backbone", metavar="NAME", help="lite0 (default), lite1, lite2, resnet18, resnet32 or timm:NAME")
     add(
         "--weights",
         metavar="FILE",
-        help="initial weights of a timm backbone: a .safetensors file, 'none' or 'hub' (default: hub)",
+        help="initial weights: a .safetensors or .pth file, 'package' (lite), 'hub' (timm), or 'none' to start anew",
     )
+    _add_training(learn)
+    _add_machine(learn)
+
+
+def _add_training(learn: argparse.ArgumentParser) -> None:
+    add = learn.add_argument_group("where the network is trained").add_argument
     add("--mirror", action=argparse.BooleanOptionalAction, help="a mirror image shows the same class (default: yes)")
-    add("--exemplars", metavar="N", type=int, help="photos of each class to keep (default: 20)")
+    add("--exemplars", metavar="N", type=int, help="photos of each class to keep with --keep photos (default: 20)")
     add("--seed", metavar="N", type=int, help="random seed (default: 1)")
     add("--epochs", metavar="N", type=int, help="epochs of training (default: by the number of photos)")
     add("--finetune-epochs", metavar="N", type=int, help="epochs of balanced fine-tuning (default: 20)")
     add("--batch-size", metavar="N", type=int, help="photos per update (default: by the number of photos)")
-    add("--lr", metavar="RATE", type=float, help="the learning rate (default: 0.05)")
-    add("--held-out", metavar="SHARE", type=float, help="share of the photos held out to measure with (default: 0.15)")
-    _add_machine(learn)
+    add("--lr", metavar="RATE", type=float, help="the learning rate (default: 0.0005, from nothing 0.05)")
+    add("--held-out", metavar="SHARE", type=float, help="share of the photos held out from training (default: 0.15)")
 
 
 def _add_predict(commands: Any) -> None:
@@ -102,13 +112,51 @@ def _add_predict(commands: Any) -> None:
     add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image, or names, one per line")
     add("--top", metavar="K", type=int, default=3, help="classes per photo (default: 3)")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="output format (default: table)")
-    add("--inference", choices=INFERENCES, help="cnn or nme (default: the better one on the held-out photos)")
+    add("--inference", choices=INFERENCES, help="cnn or nme (default: the one that measured better)")
+    _add_reject(predict)
     _add_machine(predict)
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser("export", help="write a model for other programs", allow_abbrev=False)
+    export.add_argument("model", metavar="MODEL", help="a model file")
+    export.add_argument(
+        "--format",
+        choices=("onnx", "torch", "podnet"),
+        default="onnx",
+        help="onnx (default), torch (a .pt2 program) or podnet: a model file without photos, which only predicts",
+    )
+    export.add_argument(
+        "--input",
+        choices=("photo", "square"),
+        help="photo: upright photos of any size (default for onnx); square: of the network's size (always for torch)",
+    )
+    _add_reject(export)
+    export.add_argument("--output", metavar="FILE", help="output file (default: MODEL with another suffix)")
+
+
+def _add_reject(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reject",
+        metavar="RATE",
+        type=float,
+        default=REJECT,
+        help=f"say unknown, at the cost of this share of photos of known classes (default: {REJECT}; 0: never)",
+    )
+
+
+def reject_rate(known: argparse.Namespace) -> float:
+    """The share of photos of known classes that may be called unknown."""
+    rate: float = known.reject
+    if not 0 <= rate < 1:
+        raise PodnetError(f"--reject is {rate}; give a share from 0 (never unknown) to below 1.")
+    return rate
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
     parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
+    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one a core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
 
 

@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from podnet.cli.model_options import workers
+from podnet.cli.model_options import reject_rate, workers
 from podnet.data.collection import files_below
 from podnet.data.decode import decode
-from podnet.engine.device import choose_device
+from podnet.engine.device import choose_device, with_threads
 from podnet.errors import PodnetError, printable
+from podnet.model.loading import load_model
 from podnet.model.measure import best_inference
-from podnet.model.model import load_model
 from podnet.model.predict import Failure, Prediction, predict
+from podnet.processes import keep_freed_memory
 
 NamedSource = tuple[str, Path | bytes]
 
@@ -27,11 +28,14 @@ def predict_command(known: argparse.Namespace) -> int:
     """Returns 0, or 1 if some photos could not be read."""
     if known.top < 1:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
+    reject = reject_rate(known)
+    keep_freed_memory()
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
     inference = known.inference or best_inference(model.history[-1])
     files = list(_sources(known.images))
-    answers = predict(model, files, inference, known.top, workers(known, len(files)))
-    failures = list(WRITERS[known.format](answers))
+    with with_threads(known.threads):
+        answers = predict(model, files, inference, known.top, workers(known, len(files)), reject)
+        failures = list(WRITERS[known.format](answers))
     for failure in failures:
         print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
     return 1 if failures else 0
@@ -82,7 +86,8 @@ def _write_table(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
             yield answer
             continue
         best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
-        print(f"{printable(answer.file)}: {best}", flush=True)
+        words = f"unknown (nearest: {best})" if answer.unknown else best
+        print(f"{printable(answer.file)}: {words}", flush=True)
 
 
 def _write_json_lines(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
@@ -91,18 +96,18 @@ def _write_json_lines(answers: Iterable[Prediction | Failure]) -> Iterator[Failu
             yield answer
             continue
         ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
-        print(json.dumps({"file": answer.file, "predictions": ranked}), flush=True)
+        print(json.dumps({"file": answer.file, "unknown": answer.unknown, "predictions": ranked}), flush=True)
 
 
 def _write_csv(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "rank", "class", "confidence"])
+    writer.writerow(["file", "rank", "class", "confidence", "unknown"])
     for answer in answers:
         if isinstance(answer, Failure):
             yield answer
             continue
         for rank, (name, value) in enumerate(answer.ranked, start=1):
-            writer.writerow([printable(answer.file), rank, name, f"{value:.6f}"])
+            writer.writerow([printable(answer.file), rank, name, f"{value:.6f}", "yes" if answer.unknown else "no"])
         sys.stdout.flush()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 SHOWN = 10  # lines of a long list
+INFERENCE_NAMES = {"cnn": "classifier", "nme": "nearest mean"}
 
 
 def say(console: Console, text: str) -> None:
@@ -33,3 +35,7 @@ def plain_table(*columns: str) -> Table:
 
 def percent(value: float | None) -> str:
     return "—" if value is None else f"{value:.1f}"
+
+
+def megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"

@@ -8,36 +8,53 @@ from pathlib import Path
 
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.model import Model, changing, load_model
+from podnet.model.changing import changing
+from podnet.model.lessons import note_accuracy
+from podnet.model.loading import load_model
+from podnet.model.model import Model
 
 
 def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
-    """Remove classes and return how many photos each had. The new file must contain none of these photos."""
+    """Remove classes and return how many photos each had. The new file must contain nothing of these photos."""
+    names = list(dict.fromkeys(names))
     with changing(path, undoable):
         model = load_model(path)
-        photos = {name: _photos_of(model, model.label_of(name)) for name in names}
+        traces = {name: _traces(model, model.label_of(name)) for name in names}
+        photos = {name: _photos(model, name) for name in names}
         for name in names:
             model.forget(name)
+        if model.can_learn:  # otherwise it has nothing to measure with
+            note_accuracy(model.history[-1], model, workers=0)
         smaller = path.with_name(f".{path.name}.forgetting")
         try:
             model.save(smaller)
             written = smaller.read_bytes()
-            for name, own in photos.items():
-                if any(photo in written for photo in own):
+            for name, own in traces.items():
+                if any(trace in written for trace in own):
                     raise PodnetError(
                         f"a photo of '{printable(name)}' is also one of another class; nothing was changed."
                     )
             os.replace(smaller, path)
         finally:
             smaller.unlink(missing_ok=True)
-    return {name: len(own) for name, own in photos.items()}
+    return photos
 
 
-def _photos_of(model: Model, label: int) -> list[bytes]:
-    """The exemplars and the held-out photos of a class, as stored in the file."""
-    memory = model.learner.memory
+def _photos(model: Model, name: str) -> int:
+    """How many photos the file has something of: all it learned, or those it keeps to train on and to measure with."""
+    label = model.label_of(name)
+    if "targets" in model.learner.kept:
+        return int((model.learner.kept["targets"] == label).sum())
+    return len(_traces(model, label))
+
+
+def _traces(model: Model, label: int) -> list[bytes]:
+    """What the file keeps of a class's photos: exemplars, held-out photos, features, as they are stored."""
+    memory, kept = model.learner.memory, model.learner.kept
     found: list[bytes] = []
     for images, targets in ((memory.images, memory.targets), (model.held_out, model.held_out_targets)):
         if isinstance(images, Photos) and targets is not None:
             found += images[(targets == label).nonzero().flatten()].contents()
+    if "features" in kept:
+        found += [row.numpy().tobytes() for row in kept["features"][kept["targets"] == label]]
     return found

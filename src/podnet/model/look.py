@@ -11,7 +11,8 @@ from podnet.data.decode import centre_box, decode, measure, reason
 from podnet.data.images import to_device
 from podnet.errors import DataError
 from podnet.losses import attention
-from podnet.model.measure import tables
+from podnet.metrics import REJECT
+from podnet.model.measure import highest, tables
 from podnet.model.model import Model
 from podnet.model.predict import rank
 
@@ -23,6 +24,7 @@ class Look:
     ranked: dict[str, list[tuple[str, float]]]  # inference -> class and confidence, the most likely first
     label: int
     heat: Tensor | None  # (H, W) from 0 to 1; None if the answer does not depend on a map
+    unknown: bool  # it looks like none of the classes
     seen: tuple[float, float, float, float]  # left, top, right, bottom of the seen part, as shares of the upright photo
 
 
@@ -35,12 +37,12 @@ def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> 
     except Exception as error:  # Pillow raises almost anything on damaged files
         raise DataError(f"the photo cannot be read: {reason(error)}.") from error
     scores = model.learner.predict(pixels)
-    ranked = {name: rank(model, table, name, top)[0] for name, table in tables(scores).items()}
+    ranked = {name: rank(model, scores, name, top)[0] for name in tables(scores)}
     label = int(scores.cnn[0].argmax()) if label is None else label
+    unknown = bool(model.familiarity(highest(scores)) < model.familiarity.threshold(REJECT))
     left, upper, right, lower = centre_box(width, height, size)
-    return Look(
-        ranked, label, _heat(model, pixels, label), (left / width, upper / height, right / width, lower / height)
-    )
+    seen = (left / width, upper / height, right / width, lower / height)
+    return Look(ranked, label, _heat(model, pixels, label), unknown, seen)
 
 
 def _heat(model: Model, pixels: Tensor, label: int) -> Tensor | None:

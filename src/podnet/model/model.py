@@ -1,36 +1,33 @@
 """The model file: weights, exemplars, class names, settings and history in one file. Loading it executes no code.
 
-tensors     learner.*    the state of the learner: weights, class means, exemplars as small encoded photos
-            held_out.*   photos that were never trained on, to measure with even if their folder is gone
-metadata    format, settings, classes, history, temperatures, and the learner's own
+tensors     learner.*    the state of the learner: weights, class means, exemplars as small encoded photos, and what
+                         its method keeps of all photos (their features or the sums of these)
+            held_out.*   in a trained model, photos that were never trained on, to measure with
+            familiar     the highest scores of photos that the model was not fitted to
+metadata    format, settings, classes, history, temperatures, digests of the photos, and the learner's own
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from podnet.data.images import Images, to_tensors
+from podnet.data.images import to_tensors
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
-from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, nearest, printable
-from podnet.io.files import inode, locked
-from podnet.io.tensors import load_tensors, save_tensors
-from podnet.model.settings import Settings, Training, make_learner
-from podnet.nets.building import require_room
+from podnet.errors import PodnetError, nearest, printable
+from podnet.io.tensors import save_tensors
+from podnet.metrics import INFERENCES
+from podnet.model.measure import Familiarity
+from podnet.model.settings import Settings
 
-FORMAT = 2  # of the files written; UPGRADES has the changes between formats
-UNTRAINED = Training(epochs=1, batch_size=8)  # for a model that only predicts
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, PodnetError)
+FORMAT = 3  # of the files written; UPGRADES has the changes between formats
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,12 @@ class ClassRecord:
     name: str
     learned: str  # the day, as 2026-11-16
     photos: int  # photos it was trained on, in all calls
+    label: str | int | float | bool | None = None  # what the estimator calls it, if that is not its name
+
+    @property
+    def meant(self) -> str | int | float | bool:
+        """The label that the estimator answers with."""
+        return self.name if self.label is None else self.label
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Model:
     held_out: Photos | None = None
     held_out_targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     held_out_digests: list[str] = field(default_factory=list)  # of the files they came from
+    digests: list[str] = field(default_factory=list)  # of the files of all other photos, in the order of their lessons
+    familiar: Tensor = field(default_factory=lambda: torch.zeros(0, 2))  # see `measure.Familiarity`
 
     @property
     def names(self) -> list[str]:
@@ -61,8 +66,27 @@ class Model:
 
     @property
     def can_learn(self) -> bool:
-        """False without exemplars: old classes would be forgotten."""
-        return self.learner.memory.images is not None
+        """False without exemplars or features: old classes would be forgotten."""
+        return self.learner.memory.images is not None or "targets" in self.learner.kept
+
+    @cached_property
+    def familiarity(self) -> Familiarity:
+        """Tells photos that look like its own from others; of a loaded model, which no longer changes."""
+        return Familiarity(self.familiar)
+
+    def exemplar_counts(self) -> list[int]:
+        """How many photos are kept of each class, in the order of the classes."""
+        targets = self.learner.memory.targets
+        kept = [] if targets is None else targets.tolist()
+        return [kept.count(label) for label in range(len(self.classes))]
+
+    def kept_counts(self) -> list[int]:
+        """Of how many photos of each class something is kept: their features, sums of them, or small copies."""
+        targets = self.learner.kept.get("targets")
+        if targets is None:
+            return self.exemplar_counts()
+        counted: list[int] = torch.bincount(targets, minlength=len(self.classes)).tolist()
+        return counted
 
     def label_of(self, name: str) -> int:
         if name not in self.names:
@@ -70,31 +94,36 @@ class Model:
         return self.names.index(name)
 
     def save(self, path: Path, exemplars: bool = True) -> None:
-        """Write the file atomically. Without exemplars and held-out photos it is small and can only predict."""
+        """Write the file atomically. Without what it keeps of its photos it is small and can only predict."""
         tensors, learned = self.learner.state()
-        tensors = {
-            f"learner.{name}": tensor for name, tensor in tensors.items() if exemplars or not name.startswith("memory.")
-        }
+        dropped = () if exemplars else ("memory.", "method.")
+        tensors = {f"learner.{name}": tensor for name, tensor in tensors.items() if not name.startswith(dropped)}
+        tensors["familiar"] = self.familiar.clone()  # the learner may have the same tensor
         if exemplars and self.held_out is not None:
             tensors |= {f"held_out.{name}": tensor for name, tensor in to_tensors(self.held_out).items()}
             tensors["held_out.targets"] = self.held_out_targets
         meta = {
             "format": FORMAT,
             "settings": asdict(self.settings),
-            "classes": [asdict(record) for record in self.classes],
+            "classes": [_present(asdict(record)) for record in self.classes],
             "history": self.history,
             "temperatures": self.temperatures,
             "held_out_digests": self.held_out_digests if exemplars else [],
+            "digests": self.digests if exemplars else [],
             "learner": learned,
         }
         save_tensors(path, tensors, meta)
 
     def forget(self, name: str) -> None:
-        """Remove a class: its proxies, exemplars, held-out photos, and its name everywhere."""
+        """Remove a class: its weights, features, exemplars, held-out photos, and its name everywhere."""
         label = self.label_of(name)
         if len(self.classes) == 1:
             raise PodnetError(f"'{printable(name)}' is the only class of the model; remove the file instead.")
+        kept = self.learner.kept.get("targets")
+        if kept is not None:
+            self.digests = [digest for digest, own in zip(self.digests, kept.tolist(), strict=True) if own != label]
         self.learner.forget(label)
+        self.adopt()
         del self.classes[label]
         if self.held_out is not None:
             kept = (self.held_out_targets != label).nonzero().flatten()
@@ -104,155 +133,15 @@ class Model:
             self.held_out_digests = [self.held_out_digests[i] for i in kept.tolist()]
         self.history = [_without(entry, name) for entry in self.history]
 
-
-def checkpoint_file(path: Path) -> Path:
-    """The checkpoint of an interrupted call of learn, beside the model."""
-    return path.with_name(f".{path.name}.learning")
-
-
-@contextmanager
-def changing(path: Path, undoable: bool = False) -> Iterator[None]:
-    """Lock the model: only one process at a time may change it.
-
-    With `undoable` the previous file is kept until the change is accepted (`podnet.model.undo`) or another follows. The
-    checkpoint of an interrupted call of learn is useless for a changed model and is removed.
-    """
-    lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
-    with locked(lock, f"another process is changing {printable(path)}; wait for it."):
-        try:
-            before.unlink(missing_ok=True)  # left by a killed process
-            if undoable and path.exists():
-                _link(path, before)
-            old = inode(path)
-            yield
-            if inode(path) != old:
-                checkpoint_file(path).unlink(missing_ok=True)
-            forget_before(path)
-            if before.exists():
-                os.replace(before, kept_before(path))
-        finally:
-            before.unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
+    def adopt(self) -> None:
+        """Take over what a method in closed form measured by leaving each photo out."""
+        if kept := self.learner.kept:
+            self.temperatures = dict(zip(INFERENCES, kept["temperatures"].tolist(), strict=True))
+            self.familiar = kept["familiar"]
 
 
-def _link(path: Path, other: Path) -> None:
-    """Hard-link the file: it is only ever replaced, never modified in place."""
-    try:
-        os.link(path, other)
-    except OSError:  # a file system without links
-        shutil.copyfile(path, other)
-
-
-def kept_before(path: Path) -> Path:
-    """The backup of the file before its last change, named after the hash of the current file."""
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return path.with_name(f".{path.name}.before-{digest[:16]}")
-
-
-def forget_before(path: Path) -> None:
-    """Remove the backup of the file."""
-    for file in path.parent.iterdir():
-        if file.name.startswith(f".{path.name}.before-"):
-            file.unlink(missing_ok=True)
-
-
-def load_model(path: Path, device: str = "cpu") -> Model:
-    """Load a model. What the file claims is checked against its content before anything is built."""
-    path = Path(path)
-    if path.is_dir():
-        raise PodnetError(f"{printable(path)} is a folder, not a model file.")
-    tensors, meta = load_tensors(path)
-    version = meta.get("format") if isinstance(meta, dict) else None
-    if isinstance(version, int) and version > FORMAT:
-        raise PodnetError(
-            f"{printable(path)} was written by a newer podnet (format {version}); upgrade podnet to read it."
-        )
-    try:
-        return _restored(tensors, meta, device)
-    except MissingPackageError as error:
-        raise MissingPackageError(f"{printable(path)}: {error}") from error
-    except MALFORMED as error:
-        raise DamagedFileError(
-            f"{printable(path)} is damaged or not a model file ({' '.join(str(error).split())})."
-        ) from error
-
-
-def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: str) -> Model:
-    while meta["format"] != FORMAT:
-        meta = UPGRADES[meta["format"]](meta)
-    settings = _typed(Settings, meta["settings"])
-    classes = [_typed(ClassRecord, record) for record in meta["classes"]]
-    learned = meta["learner"]
-    names = [record.name for record in classes]
-    if names != learned["class_names"] or len(set(names)) != len(names) or not names:
-        raise ValueError("its class names do not fit together")
-    if not isinstance(meta["history"], list) or not meta["history"]:
-        raise ValueError("it has no history")
-    for entry in meta["history"]:
-        _check_entry(entry)
-    temperatures = {str(name): float(value) for name, value in meta["temperatures"].items()}
-    if not all(0 < value < float("inf") for value in temperatures.values()):
-        raise ValueError("a temperature is not above 0")
-    if learned["progress"] is not None or learned["previous_sizes"] is not None:
-        raise ValueError("it is in the middle of learning")
-    require_room(settings.backbone, 3, tensors)
-    learner = make_learner(settings, UNTRAINED, device)
-    learner.restore(_below(tensors, "learner."), learned)
-    shape = (len(names), learner.network.classifier.dim)
-    if learner.network.classifier.classes != len(names) or learner.means is None or learner.means.shape != shape:
-        raise ValueError("its weights or class means are of another number of classes")
-    memory = learner.memory
-    if memory.images is not None and memory.targets is not None:
-        learner.memory = replace(memory, images=_photos(memory.images, memory.targets, settings, len(names)))
-    model = Model(settings, learner, classes, meta["history"], temperatures)
-    if held_out := _below(tensors, "held_out."):
-        model.held_out_targets = held_out["targets"]
-        model.held_out = _photos(Photos.from_state(held_out), model.held_out_targets, settings, len(names))
-    model.held_out_digests = [str(digest) for digest in meta["held_out_digests"]]
-    if len(model.held_out_digests) != len(model.held_out_targets):
-        raise ValueError("its held-out photos and their digests do not fit together")
-    return model
-
-
-def _with_weights(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Format 2 records the initial weights of the backbone; before, they were always random."""
-    return {**meta, "format": 2, "settings": {**meta["settings"], "weights": "none"}}
-
-
-UPGRADES = {1: _with_weights}  # format -> upgrade to the next format
-
-
-def _check_entry(entry: Mapping[str, Any]) -> None:
-    """Check that an entry of the history has the fields that others read."""
-    numbers = [entry["photos"], entry["seconds"], *entry["accuracy"].values()]
-    for inference in entry["accuracy"]:
-        numbers += [value for value in entry["per_class"][inference].values() if value is not None]
-        numbers += [entry[key][inference] or 0 for key in ("old_accuracy", "new_accuracy")]
-    words = [entry["date"], *entry["new"], *entry["refreshed"]]
-    if not all(isinstance(value, int | float) for value in numbers) or not all(isinstance(w, str) for w in words):
-        raise TypeError("an entry of its history is not as we write it")
-
-
-def _photos(images: Images, targets: Tensor, settings: Settings, classes: int) -> Photos:
-    """The photos of a file, at the size given by the settings."""
-    fits = isinstance(images, Photos) and targets.dtype == torch.int64 and targets.shape == (len(images),)
-    if not fits or (len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes):
-        raise ValueError("its photos and their classes do not fit together")
-    assert isinstance(images, Photos)
-    return replace(images, size=settings.image_size, shrinks=True)
-
-
-def _typed(kind: type, values: Mapping[str, Any]) -> Any:
-    """A record whose values have the types of its fields."""
-    for known in fields(kind):
-        if known.name in values and type(values[known.name]).__name__ != known.type:
-            raise TypeError(f"{known.name} is not {known.type}")
-    return kind(**values)
-
-
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _present(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if value is not None}
 
 
 def _without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from torch import Tensor
 
 from podnet.data.photos import Photos
+from podnet.engine.extraction import Scores
 from podnet.errors import DataError
-from podnet.model.measure import UNMEASURED, confidences, tables
+from podnet.model.measure import UNMEASURED, confidences, highest, tables
 from podnet.model.model import Model
 
 TOGETHER = 64  # photos per batch of answers
@@ -22,6 +23,7 @@ class Prediction:
 
     file: str
     ranked: list[tuple[str, float]]
+    unknown: bool = False  # it looks like none of the classes
 
 
 @dataclass(frozen=True)
@@ -38,39 +40,55 @@ def predict(
     inference: str,
     top: int = 5,
     workers: int = 0,
+    reject: float = 0.0,
 ) -> Iterator[Prediction | Failure]:
-    """An answer for each named file or content, in order."""
+    """An answer for each named file or content, in order.
+
+    A photo less familiar than all but a share `reject` of the model's own is unknown.
+    """
+    least = model.familiarity.threshold(reject)
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
-        sources = tuple(source for _, source in part)
-        yield from _answers(model, [name for name, _ in part], sources, inference, top, workers)
+        photos = Photos(tuple(source for _, source in part), model.settings.image_size, workers, "skip")
+        yield from _answers(model, [name for name, _ in part], photos, inference, top, least)
 
 
 def _answers(
-    model: Model, names: Sequence[str], sources: tuple[Path | bytes, ...], inference: str, top: int, workers: int
+    model: Model, names: Sequence[str], photos: Photos, inference: str, top: int, least: float
 ) -> Iterator[Prediction | Failure]:
-    photos = Photos(sources, model.settings.image_size, workers, "skip")
     rows: dict[int, int] = {}
     try:
         scores = model.learner.predict(photos)
     except DataError:  # none could be read
         pass
     else:
-        ranked = rank(model, tables(scores)[inference], inference, top)
+        ranked = rank(model, scores, inference, top)
+        unknown = (model.familiarity(highest(scores)) < least).tolist()
         rows = {index: row for row, index in enumerate(scores.indices.tolist())}
     reasons = photos.unreadable_names()
-    for i, (name, source) in enumerate(zip(names, sources, strict=True)):
+    for i, name in enumerate(names):
         if i in rows:
-            yield Prediction(name, ranked[rows[i]])
+            yield Prediction(name, ranked[rows[i]], unknown[rows[i]])
         else:
-            yield Failure(name, reasons.get(str(source), "it cannot be read"))
+            yield Failure(name, reasons.get(str(photos.sources[i]), "it cannot be read"))
 
 
-def rank(model: Model, scores: Tensor, inference: str, top: int) -> list[list[tuple[str, float]]]:
-    """The most likely classes and their confidences, for each row of scores (N, classes)."""
-    chances = confidences(scores, model.temperatures.get(inference, UNMEASURED[inference]))
-    best = chances.topk(min(top, len(model.names)), dim=1)
+def rank(model: Model, scores: Scores, inference: str, top: int) -> list[list[tuple[str, float]]]:
+    """The most likely classes and their confidences, for each photo."""
+    table = chances(model, scores, model.familiarity(highest(scores)))[inference]
+    best = table.topk(min(top, len(model.names)), dim=1)
     return [
         [(model.names[label], value) for label, value in zip(labels, values, strict=True)]
         for labels, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
+
+
+def chances(model: Model, scores: Scores, familiar: Tensor) -> dict[str, Tensor]:
+    """The confidences (N, classes) of each inference.
+
+    A single class has no rival: its confidence is the share of its own photos that look less familiar.
+    """
+    if len(model.names) == 1:
+        return dict.fromkeys(tables(scores), model.familiarity.typical(familiar)[:, None])
+    temperatures = UNMEASURED | model.temperatures
+    return {name: confidences(table, temperatures[name]) for name, table in tables(scores).items()}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
@@ -14,17 +14,20 @@ from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
 from podnet.engine.device import Compute
 from podnet.engine.learner import Learner
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, nearest
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods import PODNet, configured
-from podnet.nets.building import require_known
-from podnet.nets.timm import PREFIX, expected_images
+from podnet.methods import Method, PODNet, configured
+from podnet.methods.ridge import Keep, Ridge, RidgeWithPhotos
+from podnet.nets.building import default_weights, expected_images, require_known
 
+PRETRAINED = "lite0"  # the backbone unless another is given
 SMALL = 64  # pixels of the network's input; up to this ResNet-32, which was made for CIFAR's 32
 UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # approximate length of training from random weights
-PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 0.01
+PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 5e-4
 UPDATES_PER_EPOCH = 8  # at least, so that few photos do not form a single batch
 BATCH_SIZES = (64, 32, 16, 8)
+FEW_FROM_NOTHING = 300  # photos a class that a network without pretrained weights wants
+TRAIN = ("auto", "never", "always")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +36,12 @@ class Settings:
 
     backbone: str
     image_size: int
-    mirror: bool = True  # whether a mirror image shows the same class
-    exemplars: int = 20  # photos kept of each class
+    mirror: bool = True  # whether a mirror image shows the same class; for training
+    exemplars: int = 20  # photos kept of each class, if photos are kept
     seed: int = 1
-    weights: str = "none"  # initial weights of the backbone: "hub", or the name of a file
+    weights: str = "none"  # initial weights of the backbone: "package", "hub", or the name of a file
+    keep: str = "features"  # what is kept of the photos: "features", "photos" or "sums"
+    trained: bool = False  # whether lessons train the backbone; otherwise it stays as it is
 
     def __post_init__(self) -> None:
         require_known(self.backbone, self.weights)
@@ -44,10 +49,10 @@ class Settings:
             raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
         if self.exemplars < 1:
             raise ConfigError(f"exemplars is {self.exemplars}; keep at least 1 photo of each class.")
-
-    @property
-    def of_timm(self) -> bool:
-        return self.backbone.startswith(PREFIX)
+        if self.keep not in get_args(Keep):
+            raise ConfigError(f"keep is {self.keep!r}; it must be features, photos or sums.{nearest(self.keep, KEEPS)}")
+        if self.trained and self.keep != "photos":
+            raise ConfigError(f"keep is {self.keep!r}, but training needs photos of the old classes: --keep photos.")
 
     @property
     def pretrained(self) -> bool:
@@ -59,15 +64,22 @@ class Settings:
         return 0.35 if self.pretrained else LEAST_AREA
 
 
+KEEPS = get_args(Keep)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How the classes of one call are learned."""
+    """How the classes of one call are trained on, if they are."""
 
     epochs: int
     batch_size: int
     finetune_epochs: int = 20
     lr: float = 0.05
     held_out: float = 0.15  # share of photos held out to measure with
+
+
+# What a user can give, in the command line and in Python.
+OPTIONS = ("train", "minutes", *(f.name for kind in (Settings, Training) for f in fields(kind) if f.name != "trained"))
 
 
 @dataclass(frozen=True)
@@ -78,62 +90,117 @@ class Choice:
     training: Training
     reasons: dict[str, str] = field(default_factory=dict)
     weights: str = "none"  # source of a new backbone's initial weights
+    train: str = "never"  # "auto": train if that is better in a trial
+    minutes: float = 1.0  # for the trial and the training
 
 
 def make_learner(settings: Settings, training: Training, device: str) -> Learner:
-    """A PODNet learner without classes."""
-    options = {
-        "backbone": settings.backbone,
-        "epochs": training.epochs,
-        "batch_size": training.batch_size,
-        "finetune_epochs": training.finetune_epochs,
-        "lr": training.lr,
-        **(PODNet.presets["pretrained"] if settings.pretrained else {}),
-    }
-    expected = expected_images(settings.backbone) if settings.of_timm else None
+    """A learner without classes."""
+    expected = expected_images(settings.backbone) if settings.pretrained else None
     mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
     transform = Transform(mean, std, pad=0, flip=settings.mirror)
     memory = ExemplarMemory(per_class=settings.exemplars)
-    return Learner(configured(PODNet, "imagenet", options), 3, transform, memory, settings.seed, Compute(device))
+    return Learner(_method(settings, training), 3, transform, memory, settings.seed, Compute(device))
+
+
+def _podnet(settings: Settings, training: Training) -> Method:
+    options = {name: value for name, value in asdict(training).items() if name != "held_out"}
+    special = PODNet.presets["pretrained"] if settings.pretrained else {}
+    return configured(PODNet, "imagenet", {"backbone": settings.backbone, **options, **special})
+
+
+def _method(settings: Settings, training: Training) -> Method:
+    if settings.trained:
+        return _podnet(settings, training)
+    if settings.keep == "photos":
+        return RidgeWithPhotos(backbone=settings.backbone)
+    return Ridge(backbone=settings.backbone, keep="sums" if settings.keep == "sums" else "features")
 
 
 def choose(collection: Collection, given: Mapping[str, Any], known: Settings | None, on_gpu: bool) -> Choice:
     """The settings of a new model, or of another call for a model with settings `known`; `given` has priority."""
+    given = dict(given)
+    train, minutes = given.pop("train", "auto"), given.pop("minutes", Choice.minutes)
+    if train not in TRAIN or not minutes > 0:
+        raise ConfigError(f"train is {train!r} within {minutes} minutes; it must be auto, never or always, above 0.")
     source = given.get("weights")
-    given = dict(given) | ({"weights": Path(source).name} if source else {})  # no path of this machine in the file
+    given |= {"weights": Path(source).name} if source else {}  # no path of this machine in the file
     if known is not None:
-        for name, value in asdict(known).items():
-            if given.get(name, value) != value:
-                raise ConfigError(
-                    f"the model was made with {name} {value}, not {given[name]}; leave the option out, "
-                    "or make another model."
-                )
-    suggested = {} if known is not None else _suggest_settings(collection, given.get("backbone", ""), on_gpu)
+        _require_same(known, given, train)
+    suggested = {} if known is not None else _suggest_settings(collection, given, train, on_gpu)
     fixed = {f.name for f in fields(Settings)}
     values = {name: value for name, (value, _) in suggested.items()} | given
     settings = known or Settings(**{name: value for name, value in values.items() if name in fixed})
-    if settings.of_timm:
+    if settings.pretrained:
         _require_fitting_size(settings)
     suggested |= _suggest_training(len(collection.photos), given.get("batch_size"), settings.pretrained)
     values = {name: value for name, (value, _) in suggested.items()} | given
     training = Training(**{name: value for name, value in values.items() if name not in fixed})
-    reasons = {name: why for name, (_, why) in suggested.items() if name not in given}
-    return Choice(settings, training, reasons, source or settings.weights)
+    _podnet(settings, training)  # refuses what it cannot train with, whether or not it will
+    used = fixed if not settings.trained else values
+    reasons = {name: why for name, (_, why) in suggested.items() if name not in given and name in used}
+    decided = settings.trained or known is not None or given.get("keep", "photos") != "photos"
+    return Choice(settings, training, reasons, source or settings.weights, "never" if decided else train, minutes)
+
+
+def _require_same(known: Settings, given: Mapping[str, Any], train: str) -> None:
+    for name, value in asdict(known).items():
+        if given.get(name, value) != value:
+            raise ConfigError(
+                f"the model was made with {name} {value}, not {given[name]}; leave the option out, "
+                "or make another model."
+            )
+    if (train, known.trained) in (("always", False), ("never", True)):
+        made = "trains its network" if known.trained else "keeps its network as it is"
+        raise ConfigError(f"the model {made} since its first lesson; leave --train out, or make another model.")
 
 
 def _require_fitting_size(settings: Settings) -> None:
     expected = expected_images(settings.backbone)
-    if expected.fixed and settings.image_size != expected.size:
+    if expected is not None and expected.fixed and settings.image_size != expected.size:
         raise ConfigError(f"{settings.backbone} sees {expected.size} pixels, not {settings.image_size}.")
 
 
-def _suggest_settings(collection: Collection, backbone: str, on_gpu: bool) -> dict[str, tuple[Any, str]]:
+def _own_size(backbone: str) -> int:
+    expected = expected_images(backbone)
+    assert expected is not None  # it has weights of its own
+    return expected.size
+
+
+def _suggest_settings(
+    collection: Collection, given: Mapping[str, Any], train: str, on_gpu: bool
+) -> dict[str, tuple[Any, str]]:
     """Name -> value and reason."""
-    if backbone.startswith(PREFIX):
-        return {
-            "image_size": (expected_images(backbone).size, f"what {backbone} was made for"),
-            "weights": ("hub", "pretrained features make a few photos enough"),
-        }
+    from_nothing = given.get("weights") == "none"
+    if from_nothing or "backbone" in given:
+        named = given.get("backbone", "")
+        if named:
+            require_known(named)
+        if not from_nothing and (weights := default_weights(named)) != "none":
+            size = _own_size(named)
+            return {
+                "image_size": (size, f"what {named} was made for"),
+                "weights": (weights, "pretrained features make a few photos enough"),
+                **_suggest_training_at_all(given, train == "always"),
+            }
+        if train == "never":
+            raise ConfigError(f"{named or 'a network from nothing'} knows nothing yet; leave --train never out.")
+        return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
+    return {
+        "backbone": (PRETRAINED, "pretrained, and quick on a CPU"),
+        "image_size": (_own_size(PRETRAINED), f"what {PRETRAINED} was made for"),
+        "weights": (default_weights(PRETRAINED), "pretrained features make a few photos enough"),
+        **_suggest_training_at_all(given, train == "always"),
+    }
+
+
+def _suggest_training_at_all(given: Mapping[str, Any], trained: bool) -> dict[str, tuple[Any, str]]:
+    if not trained:
+        return {}
+    return {"trained": (True, "asked for")} | ({} if "keep" in given else {"keep": ("photos", "to train on later")})
+
+
+def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, tuple[Any, str]]:
     side = round(statistics.median(min(photo.size) for photo in collection.photos))
     largest = 224 if on_gpu else 48
     size = min(largest, max(32, side // 16 * 16))

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from podnet.errors import PodnetError, printable
-from podnet.model.model import changing, kept_before
+from podnet.model.changing import changing, kept_before
 
 
 def can_undo(path: Path) -> bool:

@@ -1,0 +1,69 @@
+"""`podnet info` and `podnet card`: what a model knows."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say
+from podnet.errors import printable
+from podnet.io.files import write_atomically
+from podnet.metrics import INFERENCES
+from podnet.model.card import card
+from podnet.model.changing import checkpoint_file
+from podnet.model.lessons import interrupted
+from podnet.model.loading import load_model
+from podnet.model.measure import measured_on, then_and_now
+from podnet.model.model import Model
+from podnet.model.undo import can_undo
+
+
+def info_command(known: argparse.Namespace) -> int:
+    console = Console()
+    path = Path(known.model).expanduser()
+    model = load_model(path)
+    counts = model.kept_counts()
+    table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
+    for record, kept in zip(model.classes, counts, strict=True):
+        then, now = then_and_now(model.history, record.name)
+        table.add_row(Text(record.name), record.learned, str(record.photos), str(kept), percent(then), percent(now))
+    console.print(table)
+    history = plain_table("call", "date", "new classes", "photos", *INFERENCE_NAMES.values(), "seconds")
+    for number, entry in enumerate(model.history, start=1):
+        accuracy = [percent(entry["accuracy"].get(inference)) for inference in INFERENCES]
+        new = f"{len(entry['new'])}" + (f" and {len(entry['refreshed'])} refreshed" if entry["refreshed"] else "")
+        history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
+    console.print(history)
+    settings = ", ".join(f"{name} {value}" for name, value in vars(model.settings).items())
+    say(console, f"settings: {settings}")
+    say(console, f"{_kept(model)}; {megabytes(path)}")
+    if not model.can_learn:
+        say(console, "It was saved without what it needs of its photos: it can predict, but it cannot go on learning.")
+    if interrupted(path):
+        left = printable(checkpoint_file(path))
+        say(console, f"A call of learn was interrupted. Repeat its command to continue, or delete {left}.")
+    if can_undo(path):
+        say(console, "The model before its last lesson is kept: podnet undo goes back to it.")
+    return 0
+
+
+def _kept(model: Model) -> str:
+    """What the file keeps of the photos, and how accuracy is measured with it."""
+    exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
+    if model.settings.trained:
+        return f"{exemplars} exemplars, {held_out} photos held out to measure with"
+    photos = len(model.learner.kept.get("targets", ()))
+    kept = {"sums": "sums of the features", "features": "features", "photos": f"features and {exemplars} photos"}
+    how = measured_on(model.settings.trained, model.settings.keep)
+    return f"kept of {photos} photos: {kept[model.settings.keep]}; accuracy is of {how}"
+
+
+def card_command(known: argparse.Namespace) -> int:
+    path = Path(known.model).expanduser()
+    output = Path(known.output or path.with_suffix(".md"))
+    write_atomically(output, card(load_model(path), path.stem))
+    say(Console(), f"model card: {printable(output)}")
+    return 0

@@ -1,0 +1,90 @@
+"""A model card: what a model is, in Markdown with the fields that Hugging Face reads."""
+
+from __future__ import annotations
+
+import json
+
+from podnet.model.measure import best_inference, interval, measured_on
+from podnet.model.model import Model
+
+CARD = """\
+---
+library_name: podnet
+pipeline_tag: image-classification
+tags:
+- image-classification
+- class-incremental-learning
+{index}---
+
+# {title}
+
+An image classifier for {count} classes, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
+{size} pixels; {way}.
+
+## How good it is
+
+{measured}
+
+| class | learned | photos | accuracy |
+|---|---|---|---|
+{classes}
+
+## Use
+
+`podnet predict MODEL photo.jpg`. To photos unlike all it has seen it answers `unknown`, at the cost of calling about
+5 % of the photos of known classes unknown, too.
+
+## What the file contains
+
+Weights, class names, the history of its lessons ({lessons}), and {kept}. Loading it executes no code.
+"""
+INDEX = """\
+model-index:
+- name: {name}
+  results:
+  - task: {{type: image-classification}}
+    dataset: {{type: own-photos, name: photos of the owner}}
+    metrics: [{{type: accuracy, value: {accuracy:.2f}, name: accuracy in percent}}]
+"""
+KEPT = {"features": "features of all photos", "sums": "sums of the photos' features"}
+
+
+def card(model: Model, title: str) -> str:
+    """The card of a model, whole."""
+    entry, settings = model.history[-1], model.settings
+    best = best_inference(entry)
+    accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
+    rows = [(record, per_class.get(record.name)) for record in model.classes]
+    kept = KEPT.get(settings.keep, f"{sum(model.exemplar_counts())} small photos")
+    return CARD.format(
+        index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
+        title=title,
+        count=len(model.classes),
+        backbone=settings.backbone,
+        weights=settings.weights,
+        size=settings.image_size,
+        way="trained by PODNet" if settings.trained else "left as it is, with ridge regression on its features",
+        measured=_measured(model, accuracy),
+        classes="\n".join(
+            f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {_percent(own)} |"
+            for record, own in rows
+        ),
+        lessons=len(model.history),
+        kept=kept if model.can_learn else "nothing of its photos",
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _measured(model: Model, accuracy: float | None) -> str:
+    if accuracy is None:
+        return "It was not measured: there were too few photos to hold any out."
+    count = model.history[-1]["measured"]
+    low, high = interval(accuracy, count)
+    how = measured_on(model.settings.trained, model.settings.keep)
+    return (
+        f"{accuracy:.1f} % of {count} {how} (95 % interval {low:.1f} to {high:.1f}).\n"
+        "These photos come from the same collection as those it learned from; photos of another kind may do worse."
+    )

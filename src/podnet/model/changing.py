@@ -1,0 +1,65 @@
+"""Change a model file: one process at a time, and the file before the change is kept for an undo."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from podnet.errors import printable
+from podnet.io.files import inode, locked
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The checkpoint of an interrupted call of learn, beside the model."""
+    return path.with_name(f".{path.name}.learning")
+
+
+@contextmanager
+def changing(path: Path, undoable: bool = False) -> Iterator[None]:
+    """Lock the model: only one process at a time may change it.
+
+    With `undoable` the previous file is kept until the change is accepted (`podnet.model.undo`) or another follows. The
+    checkpoint of an interrupted call of learn is useless for a changed model and is removed.
+    """
+    lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
+    with locked(lock, f"another process is changing {printable(path)}; wait for it."):
+        try:
+            before.unlink(missing_ok=True)  # left by a killed process
+            if undoable and path.exists():
+                _link(path, before)
+            old = inode(path)
+            yield
+            if inode(path) != old:
+                checkpoint_file(path).unlink(missing_ok=True)
+            forget_before(path)
+            if before.exists():
+                os.replace(before, kept_before(path))
+        finally:
+            before.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+
+
+def _link(path: Path, other: Path) -> None:
+    """Hard-link the file: it is only ever replaced, never modified in place."""
+    try:
+        os.link(path, other)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, other)
+
+
+def kept_before(path: Path) -> Path:
+    """The backup of the file before its last change, named after the hash of the current file."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return path.with_name(f".{path.name}.before-{digest[:16]}")
+
+
+def forget_before(path: Path) -> None:
+    """Remove the backup of the file."""
+    for file in path.parent.iterdir():
+        if file.name.startswith(f".{path.name}.before-"):
+            file.unlink(missing_ok=True)
