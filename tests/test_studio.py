@@ -23,24 +23,35 @@ from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
 from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
+from podnet.model.changing import changing
+from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.model import changing, load_model
 from podnet.model.undo import accept, can_undo, undo
 from podnet.paper.numbers import published
 from podnet.studio.index import RunIndex
-from podnet.studio.model_view import nearest_classes, proxy_map
+from podnet.studio.model_view import ModelView, interval_of, nearest_classes, plane
+from podnet.studio.worker import Pace
 from studio import events, runs_of, serving
 
-SMALL = ("--epochs", "2", "--finetune-epochs", "1", "--batch-size", "8", "--image-size", "16", "--exemplars", "4")
+SMALL = ("--backbone", "resnet32", "--image-size", "16", "--exemplars", "4")
+QUICK = ("--epochs", "2", "--finetune-epochs", "1", "--batch-size", "8")
 
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
-    """A model of three colours."""
+    """A model of three colours, as podnet learn makes it by default."""
     folder = tmp_path_factory.mktemp("taught")
     photos_of(folder / "photos", "red", "green", "blue")
-    assert main(["learn", str(folder / "m.podnet"), str(folder / "photos"), *SMALL]) == 0
+    assert main(["learn", str(folder / "m.podnet"), str(folder / "photos"), "--train", "never"]) == 0
     return folder / "m.podnet"
+
+
+@pytest.fixture(scope="module")
+def trained(taught):
+    """One of the same photos whose network is trained."""
+    path = taught.with_name("trained.podnet")
+    assert main(["learn", str(path), str(taught.parent / "photos"), *SMALL, *QUICK]) == 0
+    return path
 
 
 @pytest.fixture
@@ -344,30 +355,91 @@ def shown(taught):
         yield client
 
 
-def test_the_model_and_its_classes(shown):
+def test_the_model_and_its_classes(shown, taught):
     described = shown.get("/api/model").json()
     assert [c["name"] for c in described["classes"]] == ["blue", "green", "red"]
-    assert [c["exemplars"] for c in described["classes"]] == [4, 4, 4]
+    assert [(c["exemplars"], c["kept"]) for c in described["classes"]] == [(0, "features of 10 photos")] * 3
     assert {c["task"] for c in described["classes"]} == {0}
+    assert described["kept"] == "features of 30 photos"
     assert (described["can_undo"], described["can_learn"]) == (False, True)
-    assert len(described["map"]["x"]) == 30
-    picture = shown.get("/api/model/classes/2/photos/0", params={"size": 32})
-    assert picture.headers["content-type"] == "image/jpeg"
-    assert decode(picture.content, 8).mean((0, 1)).argmax() == 0  # class 2 is red
-    assert shown.get("/api/model/classes/2/photos/4").status_code == 422
-    assert shown.get("/api/model/classes/9/photos/0").status_code == 422
+    assert (described["map"]["of"], len(described["map"]["points"])) == ("photos", 30)
+    points = torch.tensor(described["map"]["points"]).reshape(3, 10, 2)  # in the order of the photos: by class
+    assert torch.allclose(points.mean(1), torch.tensor(described["map"]["middles"]), atol=1e-3)
+    low, high = described["interval"]
+    best = described["history"][0]["accuracy"][described["best"]]
+    assert low < best <= high + 1e-9
+    for photo in ("0/photos/0", "9/photos/0"):
+        answer = shown.get(f"/api/model/classes/{photo}")
+        assert (answer.status_code, answer.json()["detail"]) == (422, "the model keeps no photos.")
 
 
-def test_proxies_that_lie_in_a_plane_keep_their_distances():
+def test_a_trained_model_shows_its_exemplars_and_proxies(trained):
+    with serving(trained.parent, trained) as client:
+        described = client.get("/api/model").json()
+        assert [(c["exemplars"], c["kept"]) for c in described["classes"]] == [(4, "4 photos")] * 3
+        assert described["kept"] == "12 photos"
+        assert (described["map"]["of"], len(described["map"]["points"])) == ("proxies", 30)
+        assert described["history"][0]["measured"] == 6  # held out
+        picture = client.get("/api/model/classes/2/photos/0", params={"size": 32})
+        assert picture.headers["content-type"] == "image/jpeg"
+        assert decode(picture.content, 8).mean((0, 1)).argmax() == 0  # class 2 is red
+        assert client.get("/api/model/classes/2/photos/4").status_code == 422
+        assert client.get("/api/model/classes/9/photos/0").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept", "of"),
+    [
+        ("photos", "features of 10 photos and 4 photos", "photos"),
+        ("sums", "sums of the features of 10 photos", "means"),
+    ],
+)
+def test_what_is_kept_is_told(taught, tmp_path, keep, kept, of):
+    path = tmp_path / "m.podnet"
+    options = ["--keep", keep, "--exemplars", "4", "--train", "never"]
+    assert main(["learn", str(path), str(taught.parent / "photos"), *options]) == 0
+    described = ModelView(path).describe()
+    assert {c["kept"] for c in described["classes"]} == {kept}
+    assert described["map"]["of"] == of
+    assert len(described["map"]["middles"]) == 3
+    small = tmp_path / "small.podnet"
+    assert main(["export", str(path), "--format", "podnet", "--output", str(small)]) == 0
+    assert ModelView(small).describe()["kept"] == "nothing of its photos"
+
+
+def test_the_interval_holds_the_shares_that_chance_could_have_turned_into_this_one():
+    """Wilson's: at its ends, the share that was found is 1.96 standard deviations away."""
+    entry = {"accuracy": {"cnn": 90.0, "nme": 80.0}, "measured": 40}
+    low, high = interval_of(entry)
+    for end in (low / 100, high / 100):
+        assert abs(0.9 - end) == pytest.approx(1.96 * (end * (1 - end) / 40) ** 0.5)
+    assert low < 90 < high
+    assert interval_of({"accuracy": {}, "measured": 0}) is None
+
+
+def test_the_time_left_of_a_phase():
+    pace = Pace()
+    assert pace.seconds_left("train", 0.5, now=100.0) is None  # resumed in the middle: nothing is known yet
+    assert pace.seconds_left("train", 0.6, now=102.0) == pytest.approx(8.0)  # a tenth in two seconds, four to go
+    assert pace.seconds_left("features", 0.1, now=110.0) is None
+    assert pace.seconds_left("features", 1.0, now=119.0) == 0.0
+    assert pace.seconds_left("features", 0.2, now=120.0) is None  # again, from the beginning
+
+
+def test_points_that_lie_in_a_plane_keep_their_distances():
     draws = torch.Generator().manual_seed(1)
     angles = torch.rand(12, generator=draws) * 6
     basis = torch.linalg.qr(torch.randn(7, 2, generator=draws))[0]
-    proxies = torch.stack([angles.cos(), angles.sin()], 1) @ basis.t()
-    found = proxy_map(3 * proxies.reshape(4, 3, 7))  # of the length nothing may be seen
-    assert found["label"] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    points = torch.stack([angles.cos(), angles.sin()], 1) @ basis.t()
+    labels = torch.arange(4).repeat_interleave(3)
+    found = plane(points, labels, points[:4], points)
+    assert found["labels"] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert sum(found["shares"]) == pytest.approx(1, abs=1e-3)
-    plane = torch.tensor([found["x"], found["y"]]).t()
-    assert torch.allclose(torch.cdist(plane, plane), torch.cdist(proxies, proxies), atol=1e-3)
+    shown = torch.tensor(found["points"])
+    assert torch.allclose(torch.cdist(shown, shown), torch.cdist(points, points), atol=1e-3)
+    assert found["middles"] == found["points"][:4]
+    assert plane(points.flip(1), labels, points[:4].flip(1), points.flip(1))["shares"] == found["shares"]
+    assert plane(points[:1], labels[:1], points[:1], points[:1])["points"] == [[0.0, 0.0]]  # one class of one photo
 
 
 def test_neighbours_by_hand():
@@ -378,15 +450,20 @@ def test_neighbours_by_hand():
     assert nearest_classes(means[:1], ["a"]) == [[]]
 
 
-def test_trying_a_photo_says_what_predict_says(shown, taught, capsys):
+@pytest.mark.parametrize("known", [True, False])
+def test_trying_a_photo_says_what_predict_says(shown, taught, grey, tmp_path, capsys, known):
     photo = taught.parent / "photos" / "green" / "3.png"
+    if not known:
+        photo = tmp_path / "grey.png"
+        photo.write_bytes(grey[0])
     capsys.readouterr()
     assert main(["predict", str(taught), str(photo), "--format", "jsonl", "--inference", "nme"]) == 0
-    expected = json.loads(capsys.readouterr().out)["predictions"]
+    printed = json.loads(capsys.readouterr().out)
     answer = shown.post("/api/predict", content=photo.read_bytes()).json()
-    for said, printed in zip(answer["ranked"]["nme"], expected, strict=True):
-        assert said["name"] == printed["class"]
-        assert said["confidence"] == pytest.approx(printed["confidence"], abs=1e-5)
+    assert printed["unknown"] is answer["unknown"] is not known
+    for said, expected in zip(answer["ranked"]["nme"], printed["predictions"], strict=True):
+        assert said["name"] == expected["class"]
+        assert said["confidence"] == pytest.approx(expected["confidence"], abs=1e-5)
     assert len(answer["ranked"]["cnn"]) == 3
     assert answer["photo"].startswith("data:image/")
     assert max(map(max, answer["heat"])) == 1.0
@@ -396,9 +473,9 @@ def test_trying_a_photo_says_what_predict_says(shown, taught, capsys):
     assert 0 <= top < bottom <= 1
 
 
-def test_the_heat_map_is_grad_cam_by_loops(taught):
-    model = load_model(taught)
-    photo = (taught.parent / "photos" / "red" / "1.png").read_bytes()
+def test_the_heat_map_is_grad_cam_by_loops(trained):
+    model = load_model(trained)
+    photo = (trained.parent / "photos" / "red" / "1.png").read_bytes()
     seen = look(model, photo, label=1)
     pixels = torch.from_numpy(decode(photo, model.settings.image_size).copy()).permute(2, 0, 1)[None]
     inputs = model.learner.transform.normalise(pixels)
@@ -476,7 +553,7 @@ def test_teach_undo_forget(model, grey):
         assert (draft["name"], len(draft["photos"])) == ("ash", 10)
         assert client.get(f"/api/draft/{draft['photos'][0]}").headers["content-type"] == "image/jpeg"
         client.delete(f"/api/draft/{draft['photos'][0]}")
-        assert client.post("/api/teach", json={"epochs": 2}).status_code == 202
+        assert client.post("/api/teach", json={}).status_code == 202
         again = client.post("/api/teach", json={})
         assert again.status_code == 409
         assert "it is being taught ash at the moment" in again.json()["detail"]
@@ -484,9 +561,10 @@ def test_teach_undo_forget(model, grey):
         assert client.post("/api/draft", params={"name": "ash"}, content=grey[0]).status_code == 409
         done = wait_for(client, ("done", "failed"))
         assert done["state"] == "done", done
-        assert done["entry"]["new"] == ["ash"]
-        assert set(done["entry"]["old_accuracy"]) == {"cnn", "nme"}
-        assert done["before"]["new"] == ["blue", "green", "red"]
+        assert [done["before"], done["entry"]] == load_model(model).history
+        assert (done["entry"]["new"], done["entry"]["measured"]) == (["ash"], 39)  # each photo of four classes
+        assert done["interval"][0] < done["entry"]["accuracy"][done["best"]]
+        assert (done["phase"], done["share"], done["worse"], done["note"]) == ("features", 1.0, None, "")
         described = client.get("/api/model").json()
         assert [c["name"] for c in described["classes"]] == ["blue", "green", "red", "ash"]
         assert described["can_undo"]
@@ -520,8 +598,10 @@ def test_a_new_model_from_the_page(tmp_path, taught):
         assert client.post("/api/draft", params={"name": "cafe\u0301"}, content=photo).json()["name"] == "caf\u00e9"
         client.delete("/api/draft", params={"name": "cafe\u0301"})
         assert [draft["name"] for draft in client.get("/api/draft").json()] == ["red", "blue"]
-        client.post("/api/teach", json={"epochs": 1})
-        assert wait_for(client, ("done", "failed"))["state"] == "done"
+        client.post("/api/teach", json={})
+        done = wait_for(client, ("done", "failed"))
+        assert (done["state"], done["before"]) == ("done", None)
+        assert done["note"].startswith("training the network was not tried")  # whatever is told of the trial
         assert [c["name"] for c in client.get("/api/model").json()["classes"]] == ["blue", "red"]
 
 
@@ -531,7 +611,24 @@ def worker_of(server):
     return next(int(c) for c in children if b"podnet.studio.worker" in Path(f"/proc/{c}/cmdline").read_bytes())
 
 
-def test_the_server_survives_a_killed_training(model, grey):
+def test_a_lesson_that_did_harm_is_told(model, tmp_path):
+    """The same colour under another name takes photos away from the class that it is."""
+    photos_of(tmp_path / "more", "red", first=100, count=20)
+    with serving(model.parent, model) as client:
+        for file in (tmp_path / "more" / "red").iterdir():
+            client.post("/api/draft", params={"name": "crimson"}, content=file.read_bytes())
+        client.post("/api/teach", json={})
+        done = wait_for(client, ("done", "failed"))
+        then, now = done["worse"]
+        assert (then, now) == (done["before"]["accuracy"][done["best"]], done["entry"]["old_accuracy"][done["best"]])
+        assert now < interval_of(done["before"])[0]
+        assert [name for name, *_ in done["forgotten"]] == ["red"]
+        client.post("/api/model/undo")
+        assert client.get("/api/teach").json()["worse"] is None
+
+
+def test_the_server_survives_a_killed_training(trained, tmp_path, grey):
+    model = shutil.copy(trained, tmp_path / "shop.podnet")
     before = model.read_bytes()
     with serving(model.parent, model) as client:
         for photo in grey:

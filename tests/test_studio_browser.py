@@ -69,8 +69,7 @@ def shop(tmp_path_factory):
     photos_of(folder / "photos", "red", "green", "blue")
     (folder / "photos" / "green").rename(folder / "photos" / SCRIPT)
     photos_of(folder / "more", "grey")
-    options = ["--epochs", "4", "--finetune-epochs", "2", "--batch-size", "8", "--image-size", "16", "--exemplars", "5"]
-    assert main(["learn", str(folder / "m.podnet"), str(folder / "photos"), *options]) == 0
+    assert main(["learn", str(folder / "m.podnet"), str(folder / "photos"), "--train", "never"]) == 0
     with serving(folder / "runs", folder / "m.podnet") as client:
         client.folder = folder
         yield client
@@ -105,6 +104,14 @@ def until(page, condition):
         page.wait_for_timeout(20)
 
 
+def require_accessible(page):
+    """axe-core finds nothing to object to."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert {v["id"]: [node["html"] for node in v["nodes"]][:3] for v in found} == {}, page.url
+
+
 def address_of(shop, view):
     keys = [run["id"] for run in runs_of(shop).values()]
     rest = {"run": f"/{keys[0]}", "compare": f"/{','.join(keys)}"}.get(view, "")
@@ -113,7 +120,7 @@ def address_of(shop, view):
 
 def settled(page, view):
     """Wait until a view shows what it has to show."""
-    wanted = {"runs": ".runs tbody tr", "model": ".classes li img", "try": ".drop", "teach": ".drop"}
+    wanted = {"runs": ".runs tbody tr", "model": ".classes li", "try": ".drop", "teach": ".drop"}
     page.wait_for_selector(wanted.get(view, ".plot[data-drawn=yes]"))
 
 
@@ -252,34 +259,36 @@ def test_drop_teach_recognise_undo(shop, open_page):
     drop(page, ".drop", [shop.folder / "photos" / "red" / "2.png", shop.folder / "more" / "grey" / "0.png"])
     page.locator("article .scores li").nth(11).wait_for()  # two photos, two inferences, three classes
     red = page.locator("article", has=page.get_by_role("heading", name="2.png"))
-    assert red.locator("section", has_text="NME").locator("li").first.inner_text().startswith("red")
+    assert red.locator("section", has_text="nearest mean").locator("li").first.inner_text().startswith("red")
+    assert red.locator(".verdict").inner_text().startswith("red")
+    assert red.get_by_title("CNN", exact=False).inner_text() == "classifier"
     assert red.locator("canvas").count() == 1
+    stranger = page.locator("article", has=page.get_by_role("heading", name="0.png"))
+    assert stranger.locator(".verdict").inner_text().startswith("unknown\nIt looks like none of its classes.")
     page.get_by_role("link", name="Teach").click()
     page.get_by_label("Name of the class").fill("ash")
     drop(page, ".drop", sorted((shop.folder / "more" / "grey").iterdir()))
     page.locator(".thumbs li").nth(9).wait_for()
-    page.get_by_label("Epochs").fill("20")
+    assert page.get_by_label("Epochs").is_hidden()  # nothing is trained
     page.get_by_role("button", name="Teach").click()
     page.get_by_text("Learning ash").wait_for()
-    page.get_by_text("so far").wait_for()
-    page.get_by_role("button", name="Stop").focus()
-    focused = page.evaluate(
-        """() => new Promise((resolve) => {
-            const words = [...document.querySelectorAll("main p")].find((each) => each.textContent.includes("so far"));
-            const seen = new MutationObserver(() => resolve(document.activeElement.textContent));
-            seen.observe(words, { childList: true, characterData: true, subtree: true });
-        })"""
-    )
-    assert focused == "Stop"  # news do not take the keyboard away
     page.get_by_text("It has learned ash.").wait_for()
-    assert "new classes" in page.locator(".notice.good table").inner_text()
+    assert "new classes" in page.locator(".notice.good table").first.inner_text()
+    page.get_by_text("Accuracy measured on 40 photos, each classified by the model without it").wait_for()
+    page.get_by_text("Each class, by the").click()
+    page.get_by_role("region", name="Each class, table").get_by_role("rowheader", name="ash").wait_for()
+    require_accessible(page)
     page.get_by_role("link", name="Try", exact=True).click()
+    page.get_by_role("heading", name="Try it").wait_for()
     drop(page, ".drop", [shop.folder / "more" / "grey" / "0.png"])
-    answer = page.locator("article section", has_text="NME").locator("li").first
+    answer = page.locator("article .verdict")
     answer.wait_for()
     assert answer.inner_text().startswith("ash")
     page.get_by_role("link", name="Model").click()
     page.get_by_role("heading", name="ash").wait_for()
+    page.get_by_role("heading", name="Map of the class means").wait_for()
+    assert page.locator(".classes img").count() == 0
+    assert page.locator(".classes > li", has_text="kept: features of 10 photos").count() == 4
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("heading", name="ash").wait_for(state="detached")
     assert page.locator(".classes > li").count() == 3
@@ -288,6 +297,57 @@ def test_drop_teach_recognise_undo(shop, open_page):
     page.get_by_role("heading", name="red").wait_for(state="detached")
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("heading", name="red").wait_for()
+
+
+def test_a_lesson_that_did_harm_is_told_first_and_undone(shop, tmp_path, open_page):
+    model = shutil.copy(shop.folder / "m.podnet", tmp_path / "m.podnet")
+    photos_of(tmp_path / "more", "red", first=100, count=20)
+    with serving(tmp_path / "runs", model) as client:
+        page = open_page(f"{client.address}#/teach")
+        page.get_by_label("Name of the class").fill("crimson")  # which is red
+        drop(page, ".drop", sorted((tmp_path / "more" / "red").iterdir()))
+        page.locator(".thumbs li").nth(19).wait_for()
+        page.get_by_role("button", name="Teach").click()
+        page.get_by_text("It has learned crimson.").wait_for()
+        warning = page.locator(".notice:visible").first
+        warning.get_by_text("It is WORSE on the classes it knew").wait_for()
+        worse = client.get("/api/teach").json()["worse"]
+        assert f"{worse[0]:.1f} % before, {worse[1]:.1f} % now" in warning.inner_text()
+        page.get_by_role("link", name="Model", exact=True).click()
+        page.get_by_role("heading", name="crimson").wait_for()
+        page.get_by_text("It is WORSE on the classes it knew").wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_role("heading", name="crimson").wait_for(state="detached")
+        assert page.get_by_text("WORSE").count() == 0
+
+
+def test_a_training_is_followed_and_stopped(tmp_path, shop, open_page):
+    model = tmp_path / "trained.podnet"
+    options = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "1", "--finetune-epochs", "1"]
+    assert main(["learn", str(model), str(shop.folder / "photos"), *options, "--exemplars", "5"]) == 0
+    with serving(tmp_path / "runs", model) as client:
+        page = open_page(f"{client.address}#/model")
+        page.locator(".classes li img").nth(14).wait_for()  # five exemplars of each class
+        page.get_by_role("heading", name="Map of the class proxies").wait_for()
+        page.get_by_role("link", name="Teach").click()
+        page.get_by_label("Name of the class").fill("ash")
+        drop(page, ".drop", sorted((shop.folder / "more" / "grey").iterdir()))
+        page.locator(".thumbs li").nth(9).wait_for()
+        page.get_by_label("Epochs").fill("1000")
+        page.get_by_role("button", name="Teach").click()
+        page.get_by_text("of 1000 ·").wait_for()
+        page.get_by_text(" left ·").wait_for()
+        page.get_by_role("button", name="Stop").focus()
+        focused = page.evaluate(
+            """() => new Promise((resolve) => {
+                const words = [...document.querySelectorAll("main p")].find((p) => p.textContent.includes("so far"));
+                const seen = new MutationObserver(() => resolve(document.activeElement.textContent));
+                seen.observe(words, { childList: true, characterData: true, subtree: true });
+            })"""
+        )
+        assert focused == "Stop"  # news do not take the keyboard away
+        page.keyboard.press("Enter")
+        page.locator(".notice", has_text="stopped; the model is as it was.").wait_for()
 
 
 def test_the_skip_link_stays_on_the_view(shop, open_page):
@@ -302,7 +362,7 @@ def test_paste_a_photo(shop, open_page):
     page = open_page(address_of(shop, "try"))
     files = transfer_of(page, [shop.folder / "photos" / "blue" / "4.png"])
     page.evaluate("(files) => document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: files }))", files)
-    answer = page.locator("article section", has_text="NME").locator("li").first
+    answer = page.locator("article section", has_text="nearest mean").locator("li").first
     answer.wait_for()
     assert answer.inner_text().startswith("blue")
 
@@ -321,16 +381,13 @@ FINISHED = "document.getAnimations().every((each) => each.effect.getComputedTimi
 @pytest.mark.parametrize(("theme", "width"), [("light", 360), ("dark", 1280)])
 def test_every_view_is_for_everyone(shop, open_page, theme, width):
     """axe-core finds nothing to object to; nothing sticks out of a narrow screen; names are shown as text."""
-    from axe_playwright_python.sync_playwright import Axe
-
     page = open_page(shop.address, color_scheme=theme)
     page.set_viewport_size({"width": width, "height": 800})
     for view in VIEWS:
         page.goto(address_of(shop, view))
         settled(page, view)
         page.wait_for_function(FINISHED)
-        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        assert {v["id"]: [node["html"] for node in v["nodes"]][:3] for v in found} == {}, (view, theme, width)
+        require_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
         if view in ("runs", "compare", "model"):
             assert page.get_by_text(SCRIPT).count() >= 1

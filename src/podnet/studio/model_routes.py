@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api", tags=["model"])
 
 @router.get("/model")
 def model(studio: StudioState) -> dict[str, Any]:
-    """What the model knows: classes, history, settings, and the map of its proxies."""
+    """What the model knows: classes, history, settings, and the map of its photos or proxies."""
     return described(studio)
 
 

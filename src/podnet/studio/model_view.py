@@ -1,9 +1,11 @@
-"""A model as the page shows it: its classes, photos, similar classes, and the map of its proxies."""
+"""A model as the page shows it: its classes, photos, similar classes, and the map of its photos or proxies."""
 
 from __future__ import annotations
 
 import io
+import math
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
 from podnet.model.forget import forget
+from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.measure import then_and_now
-from podnet.model.model import Model, load_model
+from podnet.model.measure import best_inference, interval, then_and_now
+from podnet.model.model import Model
 from podnet.model.undo import accept, can_undo, undo
 
 NEIGHBOURS = 3
+MOST_POINTS = 3000  # of the map
+MOST_FITTED = 200  # photos that decide its directions
 PREVIEW = 192  # half the shorter side of a photo that is sent back
 
 
@@ -33,18 +38,21 @@ class ModelView:
         self.path = path
         self._model: Model | None = None
         self._stamp: tuple[int, int, int] | None = None
-        self._map: dict[str, Any] = {}
+        self._map: dict[str, Any] = {}  # made when it is asked for
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
         """Everything except pictures."""
         with self._lock:
             model = self._current()
+            self._map = self._map or map_of(model)
             return {
                 "settings": asdict(model.settings),
                 "can_learn": model.can_learn,
                 "can_undo": can_undo(self.path),
-                "held_out": len(model.held_out_targets),
+                "best": best_inference(model.history[-1]),
+                "interval": interval_of(model.history[-1]),
+                "kept": _kept_words(model, len(model.learner.kept.get("targets", ())), sum(model.exemplar_counts())),
                 "bytes": self.path.stat().st_size,
                 "history": model.history,
                 "classes": _classes(model),
@@ -56,7 +64,7 @@ class ModelView:
         with self._lock:
             memory = self._current().learner.memory
         if not isinstance(memory.images, Photos) or memory.targets is None:
-            raise PodnetError("the model was saved without exemplars.")
+            raise PodnetError("the model keeps no photos.")
         known = 0 <= label <= int(memory.targets.max())
         own = (memory.targets == label).nonzero().flatten() if known else memory.targets[:0]
         if not 0 <= index < len(own):
@@ -75,6 +83,8 @@ class ModelView:
             seen = look(model, photo, label)
         answer = {
             "ranked": {name: [{"name": n, "confidence": p} for n, p in ranked] for name, ranked in seen.ranked.items()},
+            "best": best_inference(model.history[-1]),
+            "unknown": seen.unknown,
             "label": seen.label,
             "name": model.names[seen.label],
             "heat": None if seen.heat is None else [[round(v, 3) for v in row] for row in seen.heat.tolist()],
@@ -97,17 +107,29 @@ class ModelView:
         status = self.path.stat()
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._model is None or stamp != self._stamp:
-            self._model, self._stamp = load_model(self.path), stamp
-            weights = self._model.learner.network.classifier.weights
-            self._map = proxy_map(torch.cat(list(weights)).detach().cpu())
+            self._model, self._stamp, self._map = load_model(self.path), stamp, {}
         return self._model
+
+
+def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The 95 % interval of an entry's accuracy, by its better inference; None if nothing was measured."""
+    accuracy = entry["accuracy"].get(best_inference(entry))
+    return None if accuracy is None or not entry["measured"] else interval(accuracy, entry["measured"])
+
+
+def _kept_words(model: Model, features: int, exemplars: int) -> str:
+    """What the file keeps of so many photos."""
+    sums = "sums of the " if model.settings.keep == "sums" else ""
+    parts = [f"{sums}features of {features} photos"] if features else []
+    parts += [f"{exemplars} photos"] if exemplars else []
+    return " and ".join(parts) or "nothing of its photos"
 
 
 def _classes(model: Model) -> list[dict[str, Any]]:
     task_of = {name: task for task, entry in enumerate(model.history) for name in entry["new"]}
-    memory = model.learner.memory
-    kept = torch.zeros(0, dtype=torch.int64) if memory.targets is None else memory.targets
-    counts = torch.bincount(kept, minlength=len(model.names)).tolist()
+    targets = model.learner.kept.get("targets", torch.zeros(0, dtype=torch.int64))
+    features = torch.bincount(targets, minlength=len(model.names)).tolist()
+    exemplars = model.exemplar_counts()
     near = nearest_classes(model.learner.means, model.names)
     described = []
     for label, record in enumerate(model.classes):
@@ -116,7 +138,8 @@ def _classes(model: Model) -> list[dict[str, Any]]:
             {
                 **asdict(record),
                 "task": task_of.get(record.name, 0),
-                "exemplars": counts[label],
+                "exemplars": exemplars[label],
+                "kept": _kept_words(model, features[label], exemplars[label]),
                 "then": then,
                 "now": now,
                 "nearest": near[label],
@@ -139,19 +162,44 @@ def nearest_classes(means: Tensor | None, names: list[str]) -> list[list[dict[st
     ]
 
 
-def proxy_map(proxies: Tensor) -> dict[str, Any]:
-    """Proxies (classes, K, D) in the plane of their two main directions: the unit vectors' principal components."""
-    unit = F.normalize(proxies.flatten(0, 1).double())
-    centred = unit - unit.mean(0)
-    spread, directions = torch.linalg.eigh(centred.t() @ centred)  # ascending
-    main = directions[:, [-1, -2]]
-    signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()  # otherwise each call might mirror it
-    plane = centred @ (signs * main)
-    shares = spread.flip(0) / spread.sum().clamp_min(1e-12)
-    labels = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
+def map_of(model: Model) -> dict[str, Any]:
+    """The plane in which its classes differ most, with its photos; or that of its proxies; see `plane`."""
+    learner = model.learner
+    assert learner.means is not None
+    means, kept = learner.means.detach().cpu(), learner.kept
+    if model.settings.trained:
+        proxies = torch.cat(list(learner.network.classifier.weights)).detach().cpu()
+        labels = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
+        unit = F.normalize(proxies, dim=2)
+        return {"of": "proxies", **plane(unit.flatten(0, 1), labels, unit.mean(1), unit.flatten(0, 1))}
+    if "features" in kept:
+        features, targets = kept["features"].float(), kept["targets"]
+        totals = torch.zeros_like(means).index_add_(0, targets, features)
+        middles = totals / torch.bincount(targets)[:, None]
+        some = slice(None, None, math.ceil(len(targets) / MOST_POINTS))
+        points = features[some]
+        basis = middles if len(middles) > 2 else points[:MOST_FITTED]  # two classes differ in one direction only
+        return {"of": "photos", **plane(points, targets[some], middles, basis)}
+    return {"of": "means", **plane(means, torch.arange(len(means)), means, means)}
+
+
+def plane(points: Tensor, labels: Tensor, middles: Tensor, basis: Tensor) -> dict[str, Any]:
+    """Points (N, D), and the middle of each class, along the two principal components of the rows of `basis`.
+
+    `shares` is how much of the variance of the basis each shows.
+    """
+    centre = basis.double().mean(0)
+    _, spread, directions = torch.linalg.svd(basis.double() - centre, full_matrices=False)
+    main = F.pad(directions[:2], (0, 0, 0, max(0, 2 - len(directions)))).t()
+    main = main * main.gather(0, main.abs().argmax(0, keepdim=True)).sign()  # otherwise each call might mirror it
+    variance = F.pad(spread.square(), (0, 1))
     return {
-        "x": [round(v, 4) for v in plane[:, 0].tolist()],
-        "y": [round(v, 4) for v in plane[:, 1].tolist()],
-        "label": labels.tolist(),
-        "shares": [round(v, 4) for v in shares[:2].tolist()],
+        "points": _rounded((points.double() - centre) @ main),
+        "labels": labels.tolist(),
+        "middles": _rounded((middles.double() - centre) @ main),
+        "shares": _rounded(variance[:2] / variance.sum().clamp_min(1e-12)),
     }
+
+
+def _rounded(values: Tensor) -> Any:
+    return (values * 1e4).round().div(1e4).tolist()

@@ -26,7 +26,9 @@ router = APIRouter(prefix="/api", tags=["teach"])
 class Wanted(BaseModel):
     """How to teach."""
 
-    epochs: int | None = Field(None, ge=1, le=1000, description="of the main phase; chosen by the photos if left out")
+    epochs: int | None = Field(
+        None, ge=1, le=1000, description="for a model that trains its network; chosen by the photos if left out"
+    )
 
 
 class Named(BaseModel):

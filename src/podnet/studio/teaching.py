@@ -32,10 +32,15 @@ class Teaching:
     epoch: int = 0
     epochs: int = 0
     share: float = 0.0  # of the phase that is done
+    seconds_left: float | None = None  # of the phase
+    note: str = ""  # whether training the network was worth it, if that was tried
     began: float = 0.0  # seconds since 1970
     entry: dict[str, Any] = field(default_factory=dict)  # of the model's history, once it is measured
     before: dict[str, Any] | None = None  # the entry before it
-    forgotten: list[tuple[str, float, float]] = field(default_factory=list)  # classes, accuracy then and now
+    best: str = "cnn"  # the inference that did better; the following are of it
+    interval: list[float] | None = None  # 95 %, of the accuracy on all classes
+    worse: list[float] | None = None  # accuracy on the old classes then and now, if it fell beyond chance
+    forgotten: list[list[str | float]] = field(default_factory=list)  # classes, accuracy then and now
 
 
 class Teacher:

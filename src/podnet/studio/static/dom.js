@@ -31,6 +31,18 @@ export function duration(seconds) {
 
 export const ago = (then) => (then ? `${duration(Math.max(0, Date.now() / 1000 - then))} ago` : "");
 
+// What the command line calls the two inferences; the papers say CNN and NME.
+export const INFERENCES = { cnn: "classifier", nme: "nearest mean" };
+const PAPER = { cnn: "CNN: the scores of the classifier", nme: "NME: the nearest mean of a class" };
+export const inferenceName = (inference) => h("span", { title: PAPER[inference] }, INFERENCES[inference]);
+
+// How accuracy was measured, by an entry of a model's history.
+export function measuredWords(entry, interval) {
+  if (!interval) return "Accuracy was not measured: no photo was held out, because a class needs 5 photos for that.";
+  const how = Object.keys(entry.training ?? {}).length ? "held-out photos" : "photos, each classified by the model without it (leave-one-out)";
+  return `Accuracy measured on ${entry.measured} ${how}; 95 % interval ${number(interval[0], 1)} to ${number(interval[1], 1)} %.`;
+}
+
 export function announce(text) {
   document.getElementById("live").textContent = text;
 }

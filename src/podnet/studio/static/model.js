@@ -1,43 +1,55 @@
-// What the model knows: its classes and their photos, how well it does on each, and the map of its proxies.
+// What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
-import { Chart, plain, TERMS } from "./charts.js";
-import { announce, confirmed, h, number, post, request, titledTable } from "./dom.js";
+import { Chart, dropAll, plain, TERMS } from "./charts.js";
+import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, post, request, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
 
 const FEW = 8; // photos shown of a class at first
-const colour = (task) => TERMS[task % TERMS.length];
+const LOSS = 5; // points of accuracy that a class may lose by chance
 
-function drawMap(chart, { map, classes }) {
-  const tasks = [...new Set(classes.map((record) => record.task))].sort((a, b) => a - b);
-  const traces = tasks.map((task) => {
-    const own = map.label.flatMap((label, i) => (classes[label].task === task ? [i] : []));
-    return { x: own.map((i) => map.x[i]), y: own.map((i) => map.y[i]), text: own.map((i) => plain(classes[map.label[i]].name)), mode: "markers", name: `call ${task + 1}`, marker: { color: colour(task), size: 7, opacity: 0.55 }, hovertemplate: "%{text}<extra></extra>" };
-  });
-  const middles = classes.map((record, label) => {
-    const own = map.label.flatMap((other, i) => (other === label ? [i] : []));
-    const mean = (values) => own.reduce((sum, i) => sum + values[i], 0) / own.length;
-    return { x: mean(map.x), y: mean(map.y), record };
-  });
-  traces.push({ x: middles.map((m) => m.x), y: middles.map((m) => m.y), text: middles.map((m) => plain(m.record.name)), mode: classes.length <= 40 && chart.plot.clientWidth > 600 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: middles.map((m) => colour(m.record.task)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
-  const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the spread` }, zeroline: false });
-  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
-    { columns: ["class", "call", "x", "y"], rows: map.label.map((label, i) => [classes[label].name, classes[label].task + 1, map.x[i], map.y[i]]) },
-    `${classes.length} classes; classes that lie close are the ones it confuses.`);
+// Dots are coloured by class, or by lesson where there are more classes than colours.
+function groupsOf(classes) {
+  const few = classes.length <= TERMS.length;
+  const numbers = classes.map((record, label) => (few ? label : record.task));
+  return { what: few ? "class" : "lesson", of: (label) => numbers[label], all: [...new Set(numbers)].sort((a, b) => a - b),
+    name: (group) => (few ? classes[group].name : `lesson ${group + 1}`), colour: (label) => TERMS[numbers[label] % TERMS.length] };
 }
 
-function classCard(record, label, version, forget) {
-  const photos = h("ul", { class: "thumbs" });
+const MAPS = { // by what the small dots are
+  photos: ["Map of the class means", "Large dots are the means of the classes, small ones their photos"],
+  proxies: ["Map of the class proxies", "Small dots are the proxies, large ones their middle"],
+  means: ["Map of the class means", "A dot is the mean of a class"],
+};
+
+function mapOf({ map, classes }, groups) {
+  const [title, dots] = MAPS[map.of];
+  const chart = new Chart(title, { height: 460, note: `${dots}, coloured by ${groups.what}. Seen along the two directions in which ${map.of === "proxies" ? "the proxies" : "the classes"} differ most (principal components).` });
+  const axes = (values) => ({ x: values.map(([x]) => x), y: values.map(([, y]) => y) });
+  const traces = groups.all.map((group) => {
+    const own = map.labels.flatMap((label, i) => (groups.of(label) === group ? [i] : []));
+    return { ...axes(own.map((i) => map.points[i])), text: own.map((i) => plain(classes[map.labels[i]].name)), mode: "markers", name: plain(groups.name(group)), marker: { color: TERMS[group % TERMS.length], size: 7, opacity: 0.55 }, hovertemplate: "%{text}<extra></extra>" };
+  });
+  traces.push({ ...axes(map.middles), text: classes.map((record) => plain(record.name)), mode: classes.length <= 40 && innerWidth > 700 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: classes.map((_, label) => groups.colour(label)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
+  const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the spread` }, zeroline: false });
+  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
+    { columns: ["class", "lesson", "x", "y"], rows: map.labels.map((label, i) => [classes[label].name, classes[label].task + 1, ...map.points[i]]) },
+    `${classes.length} classes; classes that lie close are the ones it may confuse.`);
+  return chart.element;
+}
+
+function classCard(record, label, colour, version, forget) {
+  const photos = record.exemplars > 0 && h("ul", { class: "thumbs" });
   const show = (count) => photos.replaceChildren(...Array.from({ length: Math.min(count, record.exemplars) }, (_, i) =>
     h("li", {}, h("img", { src: `/api/model/classes/${label}/photos/${i}?size=112&v=${version}`, alt: `exemplar ${i + 1} of ${record.name}`, loading: "lazy", width: 56, height: 56 }))));
-  show(FEW);
+  if (photos) show(FEW);
   const all = record.exemplars > FEW && h("button", { type: "button", class: "small", onclick: () => { show(record.exemplars); all.remove(); } }, `all ${record.exemplars}`);
-  const fell = record.then !== null && record.now < record.then;
+  const fell = record.then !== null && record.now < record.then - LOSS;
   return h("li", { class: "card" },
-    h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: `background:${colour(record.task)}` }), record.name),
-      h("button", { type: "button", class: "small", "aria-label": `Remove ${record.name}`, onclick: () => forget(record) }, "remove")),
-    h("p", { class: "small-text" }, `learned ${record.learned} from ${record.photos} photos`, h("br"),
+    h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: `background:${colour}` }), record.name),
+      h("button", { type: "button", class: "small", "aria-label": `Remove ${record.name}`, onclick: forget }, "remove")),
+    h("p", { class: "small-text" }, `learned ${record.learned} from ${record.photos} photos; kept: ${record.kept}`, h("br"),
       record.then === null ? "accuracy not measured" : h("span", { class: fell ? "fell" : "" }, `accuracy ${number(record.then, 1)} % then, ${number(record.now, 1)} % now`), h("br"),
       record.nearest.length ? h("span", { class: "soft" }, `near: ${record.nearest.map((other) => `${other.name} (${number(other.cosine)})`).join(", ")}`) : ""),
     photos, all);
@@ -46,15 +58,16 @@ function classCard(record, label, version, forget) {
 export function modelView(container) {
   container.append(h("h1", {}, "Model"));
   if (!store.model) { container.append(needsModel()); return null; }
-  const chart = new Chart("Map of the class proxies", { height: 460, note: "Small dots are the proxies, large ones their middle, coloured by the call of learn they came with; seen along their two main directions (principal components of the unit vectors)." });
+  const map = h("div");
   const head = h("div");
   const body = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   const list = h("ul", { class: "classes" });
   const below = h("div");
   const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
-  const forget = async (record) => {
-    if (!await confirmed(`Remove the class ${record.name}? Its photos stay in the kept earlier state until you accept.`, "Remove")) return;
+  const forget = async (record, keep) => {
+    const left = keep === "sums" ? " The sums over all photos will still contain its own." : "";
+    if (!await confirmed(`Remove the class ${record.name}? The state before, with what it keeps of these photos, stays until you accept.${left}`, "Remove")) return;
     try {
       await post("/api/model/forget", { name: record.name });
       announce(`${record.name} was removed`);
@@ -73,19 +86,22 @@ export function modelView(container) {
     const last = model.history.at(-1);
     const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
     head.replaceChildren(changeBar(model, load, fail), h("dl", { class: "facts" },
-      fact("file", model.file), fact("classes", String(model.classes.length)), fact("accuracy CNN", number(last.accuracy.cnn ?? null, 1)), fact("accuracy NME", number(last.accuracy.nme ?? null, 1)),
-      fact("held-out photos", String(model.held_out)), fact("network", `${model.settings.backbone}, ${model.settings.image_size} px`), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
-      model.can_learn ? "" : h("p", { class: "notice" }, "It was saved without exemplars: it can predict, but it cannot go on learning."));
-    drawMap(chart, model);
-    list.replaceChildren(...model.classes.map((record, label) => classCard(record, label, model.version, forget)));
+      fact("file", model.file), fact("classes", String(model.classes.length)), Object.keys(INFERENCES).map((i) => fact(["accuracy, ", inferenceName(i)], last.accuracy[i] === undefined ? "—" : `${number(last.accuracy[i], 1)} %`)),
+      fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "left as it is"}`), fact("kept of the photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
+      h("p", { class: "soft" }, measuredWords(last, model.interval)),
+      model.can_learn ? "" : h("p", { class: "notice" }, "It was saved without anything of its photos: it can predict, but it cannot go on learning."));
+    dropAll();
+    const groups = groupsOf(model.classes);
+    map.replaceChildren(mapOf(model, groups));
+    list.replaceChildren(...model.classes.map((record, label) => classCard(record, label, groups.colour(label), model.version, () => forget(record, model.settings.keep))));
     below.replaceChildren(
-      titledTable("Classes", { columns: ["class", "learned", "photos", "exemplars", "accuracy then", "now", "nearest"], rows: model.classes.map((r) => [r.name, r.learned, r.photos, r.exemplars, r.then, r.now, r.nearest.map((n) => n.name).join("; ")]) }),
-      titledTable("History", { columns: ["call", "date", "new classes", "photos", "CNN", "NME", "seconds"], rows: model.history.map((e, i) => [i + 1, e.date, e.new.join(", ") || `refreshed ${e.refreshed.join(", ")}`, e.photos, e.accuracy.cnn ?? null, e.accuracy.nme ?? null, e.seconds]) }));
+      titledTable("Classes", { columns: ["class", "learned", "photos", "kept", "accuracy then", "now", "nearest"], rows: model.classes.map((r) => [r.name, r.learned, r.photos, r.kept, r.then, r.now, r.nearest.map((n) => n.name).join("; ")]) }),
+      titledTable("History", { columns: ["lesson", "date", "new classes", "photos", ...Object.values(INFERENCES), "seconds"], rows: model.history.map((e, i) => [i + 1, e.date, e.new.join(", ") || `refreshed ${e.refreshed.join(", ")}`, e.photos, e.accuracy.cnn ?? null, e.accuracy.nme ?? null, e.seconds]) }));
   };
   head.append(h("p", { class: "soft" }, "loading the model …"));
   body.hidden = true;
-  body.append(h("h2", {}, "Map"), chart.element, h("h2", {}, "Classes"), list, h("h2", {}, "Tables"), below);
+  body.append(h("h2", {}, "Map"), map, h("h2", {}, "Classes"), list, h("h2", {}, "Tables"), below);
   container.append(trouble, head, body);
   load().catch(fail);
-  return listen((news) => news.model && load().catch(fail));
+  return listen((news) => (news.model || (news.teach && store.teaching.state !== "running")) && load().catch(fail));
 }

@@ -1,32 +1,41 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, duration, h, number, post, request, sendPhoto, titledTable } from "./dom.js";
+import { announce, duration, h, INFERENCES, measuredWords, number, percent, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
 
 const AT_ONCE = 4; // uploads
 
-// Keep the last change or undo it; nothing where there is none.
+// Keep the last change or undo it; nothing where there is none. A lesson that did harm is told first.
 export function changeBar(model, done, fail) {
   if (!model.can_undo) return "";
   const act = (path, words) => async () => {
     try { await post(path); announce(words); await done(); } catch (error) { fail(error); }
   };
-  return h("div", { class: "notice row", role: "group", "aria-label": "The last change" }, h("span", {}, "The model was changed; the state before is kept until you accept."),
-    h("button", { type: "button", class: "main", onclick: act("/api/model/accept", "The change is accepted") }, "Accept"),
-    h("button", { type: "button", onclick: act("/api/model/undo", "The change is undone") }, "Undo"));
+  const { state, worse } = store.teaching;
+  const harm = state === "done" && worse;
+  const words = harm
+    ? `It is WORSE on the classes it knew: ${number(worse[0], 1)} % before, ${number(worse[1], 1)} % now. That is more than chance explains.`
+    : "The model was changed; the state before is kept until you accept.";
+  return h("div", { class: `notice row ${harm ? "bad" : ""}`, role: "group", "aria-label": "The last change" }, h("span", {}, words),
+    h("button", { type: "button", class: harm ? "" : "main", onclick: act("/api/model/accept", "The change is accepted") }, "Accept"),
+    h("button", { type: "button", class: harm ? "main" : "", onclick: act("/api/model/undo", "The change is undone") }, "Undo"));
 }
 
-function outcome({ entry, before, forgotten }) {
-  const value = (source, key, i) => source?.[key]?.[i] ?? null;
-  const rows = [["all classes", "accuracy"], ["old classes", "old_accuracy"], ["new classes", "new_accuracy"]] // before, all were old
-    .map(([words, key]) => [words, ...["cnn", "nme"].flatMap((i) => [key === "old_accuracy" ? value(before, "accuracy", i) : null, value(entry, key, i)])]);
+// What a lesson did: on all, old and new classes by both inferences, and on each class by the better one.
+function outcome({ entry, before, best, interval, forgotten, note }) {
+  const shown = (value) => (typeof value === "number" ? number(value, 1) : value ?? "—");
+  const row = (words, values) => [words, ...Object.keys(INFERENCES).map((i) => values[i] ?? null)];
+  const old = before ? [row("old classes", entry.old_accuracy), row("old classes before", before.accuracy), row("new classes", entry.new_accuracy)] : [];
+  const table = { columns: ["accuracy in %", ...Object.values(INFERENCES)], rows: [row("all classes", entry.accuracy), ...old] };
+  const classes = Object.entries(entry.per_class[best] ?? {}).map(([name, now]) => [name, before?.per_class[best]?.[name] ?? null, now]);
   const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
-  return h("div", {}, Object.keys(entry.accuracy ?? {}).length
-    ? titledTable("What it did", { columns: ["held-out accuracy", "CNN before", "CNN after", "NME before", "NME after"], rows }, { shown: (v) => (typeof v === "number" ? number(v, 1) : v ?? "—") })
-    : h("p", {}, "No photo was held out, so there is nothing to measure with: 5 photos a class are needed."),
-    drops.length ? h("p", { class: "fell" }, `Partly forgotten: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "");
+  return h("div", {}, interval ? titledTable("What it did", table, { shown }) : "",
+    h("p", {}, measuredWords(entry, interval)),
+    note ? h("p", { class: "soft" }, note) : "",
+    drops.length ? h("p", { class: "fell" }, `Lost more than 5 points: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "",
+    classes.length ? h("details", {}, h("summary", {}, `Each class, by the ${INFERENCES[best]}`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
 }
 
 export function teachView(container) {
@@ -42,6 +51,7 @@ export function teachView(container) {
   let pending = 0; // classes whose photos are on their way
   const sheets = []; // one a class: {name input, photos, element}
 
+  const trains = () => Boolean(model?.settings?.trained); // the network; otherwise a lesson takes seconds
   const known = () => (model?.classes ?? []).map((record) => record.name);
 
   const sheet = (name = "", photos = []) => {
@@ -52,7 +62,7 @@ export function teachView(container) {
     const tell = () => {
       const kept = own.photos.length;
       title.disabled = kept > 0;
-      note.textContent = [kept ? `${kept} photo${kept > 1 ? "s" : ""}` : "about 20 photos are good, 5 are the least to measure with", known().includes(title.value.trim()) ? "known already: these photos refresh it" : ""].filter(Boolean).join(" · ");
+      note.textContent = [kept ? `${kept} photo${kept > 1 ? "s" : ""}` : trains() ? "about 20 photos are good, 5 are the least to measure with" : "10 to 20 photos are good, more are better", known().includes(title.value.trim()) ? "known already: these photos refresh it" : ""].filter(Boolean).join(" · ");
       update();
     };
     const add = (id) => list.append(h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
@@ -107,7 +117,8 @@ export function teachView(container) {
   } }, "Teach");
   const more = h("button", { type: "button", onclick: () => sheet().title.focus() }, "Add a class");
   const stop = h("button", { type: "button", onclick: () => request("/api/teach", { method: "DELETE" }).catch(fail) }, "Stop");
-  const draft = h("div", {}, rows, h("div", { class: "row" }, more, teach, h("label", { class: "row soft small-text" }, "epochs", epochs)));
+  const length = h("label", { class: "row soft small-text", hidden: true }, "epochs", epochs);
+  const draft = h("div", {}, rows, h("div", { class: "row" }, more, teach, length));
 
   const update = () => {
     const ready = sheets.filter((own) => own.photos.length).length;
@@ -121,44 +132,49 @@ export function teachView(container) {
   let announced = "";
   let shown = "";
   const tellTeaching = () => {
-    const { state, message, classes, phase, epoch, epochs: of, share, began } = store.teaching;
+    const { state, message, classes, phase, epoch, epochs: of, share, began, seconds_left: left, note, entry, worse } = store.teaching;
     if (state === "running") {
       draft.hidden = true;
       if (shown !== "running" || !progress.isConnected) status.replaceChildren(progress); // once: the Stop button keeps the focus
       title.textContent = `Learning ${classes.join(", ")}`;
       bar.replaceChildren(track(share ?? 0, "progress of the phase"));
-      words.textContent = phase ? `${phase}, epoch ${epoch} of ${of}, ${duration(Date.now() / 1000 - began)} so far` : "looking at the photos …";
+      const far = of > 1 ? `epoch ${epoch} of ${of}` : percent(share);
+      words.textContent = phase ? [phase, far, left !== null && `${duration(left)} left`, `${duration(Date.now() / 1000 - began)} so far`, note].filter(Boolean).join(" · ") : "reading the photos …";
       if (phase !== announced) { announced = phase; if (phase) announce(`Learning, phase ${phase}`); }
     } else {
       draft.hidden = false;
-      const kind = { failed: "bad", done: "good", stopped: "" }[state];
+      const kind = { failed: "bad", done: worse ? "" : "good", stopped: "" }[state];
       status.replaceChildren(state === "idle" ? "" : h("div", { class: `notice ${kind}`, role: state === "failed" ? "alert" : "status" },
-        h("p", {}, state === "done" ? `It has learned ${classes.join(", ")}.` : message), state === "done" ? outcome(store.teaching) : "",
+        state === "done" ? h("h2", {}, `It has learned ${classes.join(", ")}.`) : h("p", {}, message), state === "done" && entry.date ? outcome(store.teaching) : "",
         state === "done" ? h("p", {}, h("a", { href: "#/try" }, "Try it"), " · ", h("a", { href: "#/model" }, "look at the model")) : ""));
+      if (model) tellChange();
       if (shown === "running") { announce(state === "done" ? "Teaching is done" : message); load().catch(fail); }
     }
     shown = state;
     update();
   };
 
+  const tellChange = () => change.replaceChildren(
+    !model.exists ? h("p", { class: "notice" }, `${model.file} will be made by the first two classes or more; that cannot be undone, but the file can be removed.`)
+      : !model.can_learn ? h("p", { class: "notice" }, "The model was saved without anything of its photos: it cannot go on learning.")
+        : changeBar(model, load, fail));
+
   const load = async () => {
     const [now, waiting] = await Promise.all([request("/api/model"), request("/api/draft")]);
     model = now;
-    change.replaceChildren(changeBar(model, load, fail));
+    length.hidden = !trains();
     rows.replaceChildren();
     sheets.length = 0;
     for (const { name, photos } of waiting) sheet(name, photos);
     const least = model.exists ? 1 : 2;
     while (sheets.length < least) sheet();
-    if (!model.exists) change.replaceChildren(h("p", { class: "notice" }, `${model.file} will be made by the first two classes or more; that cannot be undone, but the file can be removed.`));
-    else if (!model.can_learn) change.replaceChildren(h("p", { class: "notice" }, "The model was saved without exemplars: it cannot go on learning."));
     tellTeaching();
   };
 
-  container.append(h("p", { class: "soft" }, "Name a class, drop its photos, and press Teach. Old classes are kept by the exemplars in the model."), trouble, change, status, draft);
+  container.append(h("p", { class: "soft" }, "Name a class, drop its photos, and press Teach."), trouble, change, status, draft);
   load().catch(fail);
   return listen((news) => {
     if (news.teach) tellTeaching();
-    if (news.model && store.teaching.state !== "running") request("/api/model").then((now) => { model = now; change.replaceChildren(changeBar(now, load, fail)); update(); }).catch(fail);
+    if (news.model && store.teaching.state !== "running") request("/api/model").then((now) => { model = now; tellChange(); update(); }).catch(fail);
   });
 }

@@ -1,6 +1,6 @@
 // Drop a photo, read the answer, see where the network looked.
 
-import { announce, h, percent, request, sendPhoto } from "./dom.js";
+import { announce, h, inferenceName, percent, request, sendPhoto } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 
@@ -24,6 +24,10 @@ function ranked(name, list) {
     h("li", {}, h("span", {}, label), h("span", { class: "soft" }, percent(confidence)), track(confidence, `${label}: ${percent(confidence)}`)))));
 }
 
+// A single class has no rival: both inferences say how typical the photo is of its own.
+const lists = ({ cnn, nme }) => (cnn.length === 1 ? ranked("more typical than this share of its photos", cnn)
+  : [ranked(inferenceName("cnn"), cnn), nme && ranked(inferenceName("nme"), nme)]);
+
 // The heat map lies over the part of the photo that the network saw.
 function overlay(heat, seen) {
   const canvas = h("canvas", { width: heat[0].length, height: heat.length, "aria-hidden": "true" });
@@ -46,18 +50,20 @@ function answerCard(file, names) {
       card.replaceChildren(h("h2", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
       return;
     }
-    const { ranked: both, heat, seen, photo, name, label: looked } = answer;
-    const first = (both.nme ?? both.cnn)[0];
-    announce(`${file.name || "The photo"}: ${first.name}, ${percent(first.confidence)}`);
+    const { ranked: both, best, unknown, heat, seen, photo, name, label: looked } = answer;
+    const first = both[best][0];
+    const said = unknown ? "unknown" : first.name;
+    announce(`${file.name || "The photo"}: ${said}${unknown ? "" : `, ${percent(first.confidence)}`}`);
     const layer = heat && overlay(heat, seen);
     const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "where it looked for");
     const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
       names().map((option, i) => h("option", { value: i, selected: i === looked }, option)));
     card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
-        h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; taken for ${first.name}` }), layer),
+        h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; ${said}` }), layer),
           heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no map of where it looked for ${name}.`)),
-        h("div", { class: "scores" }, ranked("CNN", both.cnn), both.nme ? ranked("NME", both.nme) : "")));
+        h("div", {}, h("p", { class: `verdict ${unknown ? "unknown" : ""}` }, said, h("small", {}, unknown ? "It looks like none of its classes. If it had to be one:" : percent(first.confidence))),
+          h("div", { class: `scores ${unknown ? "doubted" : ""}` }, lists(both)))));
     if (label !== null) select.focus();
   };
   ask(null);
