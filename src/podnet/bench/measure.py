@@ -32,18 +32,20 @@ def ratio(slower: Sequence[float], faster: Sequence[float], what: str) -> Figure
     return figure([a / b for a, b in zip(slower, faster, strict=True)], "times", what)
 
 
-def seconds(work: Work) -> float:
-    began = time.perf_counter()
+def seconds(work: Work, clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def in_turns(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
+def in_turns(
+    works: Mapping[str, Work], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each piece of work, in alternating rounds; the first round is a warm-up and does not count."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
-            took = seconds(work)
+            took = seconds(work, clock)
             if number:
                 taken[name].append(took)
     return taken

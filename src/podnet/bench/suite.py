@@ -9,6 +9,7 @@ from podnet.bench.convolutions import convolutions
 from podnet.bench.devices import devices
 from podnet.bench.growth import growth
 from podnet.bench.images import augmentation, decoding
+from podnet.bench.lessons import lesson, many_classes
 from podnet.bench.measure import Figure, figure
 from podnet.bench.steps import after_task, step
 from podnet.bench.training import iteration, runs_at_once
@@ -23,12 +24,14 @@ GROUPS: dict[str, Group] = {
     "after_task": after_task,
     "step": step,
     "prediction": prediction,
+    "lesson": lesson,
+    "many_classes": many_classes,
     "start": start,
     "runs_at_once": runs_at_once,
     "devices": devices,
     "growth": growth,
 }
-LONG = ("runs_at_once", "devices", "growth")  # skipped with --quick
+LONG = ("many_classes", "runs_at_once", "devices", "growth")  # skipped with --quick
 
 
 def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple[str, dict[str, Figure]]]:
