@@ -1,0 +1,215 @@
+"""The tables of docs/results.md, from the records in docs/results.
+
+python scripts/results.py            # writes them between the markers <!-- NAME --> and <!-- end -->
+python scripts/results.py --check    # fails if the page says something else than the records
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from podnet.metrics import INFERENCES, average_incremental_accuracy
+from podnet.paper.catalogue import BENCHMARKS, DISTILLATIONS, Benchmark
+from podnet.paper.plan import narrowed, plan
+
+PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+RECORDS = PAGE.parent / "results"
+LABELS = {
+    "podnet": "PODNet",
+    "podnet-moving": "PODNet, released to the bit",
+    "ucir": "UCIR",
+    "icarl": "iCaRL",
+    "bic": "BiC",
+    "replay": "replay",
+}
+NOISE = 0.5  # points: a smaller mean difference is not told from chance with two orders
+Lines = list[dict]
+Cell = tuple[str, str, str]  # benchmark, row, column
+
+
+def read(folder: Path) -> Lines:
+    file = folder / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def averages(lines: Lines) -> dict[str, float]:
+    """Average incremental accuracy of each inference that the run has."""
+    found = {name: [line["accuracy"].get(name) for line in lines] for name in INFERENCES}
+    return {name: average_incremental_accuracy(own) for name, own in found.items() if None not in own}
+
+
+def cells(values: Sequence[float | None]) -> str:
+    return " | ".join("—" if value is None else f"{value:.2f}" for value in values)
+
+
+def twenty() -> Iterator[str]:
+    """All methods on 20 classes, one run each."""
+    yield "| order | method | average, CNN | NME | last task, CNN | NME | forgetting, CNN | NME |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for order in (0, 2):
+        for name, label in LABELS.items():
+            lines = read(RECORDS / "20-classes" / f"{name}-p{order}")
+            if lines:
+                mean, last = averages(lines), lines[-1]
+                own = [
+                    source.get(inference)
+                    for source in (mean, last["accuracy"], last["forgetting"])
+                    for inference in INFERENCES
+                ]
+                yield f"| `paper:{order}` | {label} | {cells(own)} |"
+
+
+def curves() -> Iterator[str]:
+    """Accuracy after each task on 20 classes."""
+    seen = [line["seen"] for line in read(RECORDS / "20-classes" / "podnet-p0")]
+    yield f"| order | method | inference | {' | '.join(map(str, seen))} |"
+    yield "|---" * (3 + len(seen)) + "|"
+    for order in (0, 2):
+        for name, label in LABELS.items():
+            lines = read(RECORDS / "20-classes" / f"{name}-p{order}")
+            for inference in averages(lines) if lines else ():
+                own = " | ".join(f"{line['accuracy'][inference]:.1f}" for line in lines)
+                yield f"| `paper:{order}` | {label} | {inference.upper()} | {own} |"
+
+
+def spread(values: Sequence[float]) -> str:
+    if not values:
+        return "not run"
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else " (one order)"
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def small(name: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Iterator[str]:
+    """A table of the paper at scale small: mean and sample standard deviation over the class orders."""
+    benchmark: Benchmark = narrowed(BENCHMARKS[name], rows, columns)
+    planned = plan(benchmark, "small", RECORDS)
+    labels = [column.label for column in benchmark.columns]
+    heads = [
+        f"{label}, {inference.upper()}" if len(labels) > 1 else inference.upper()
+        for label in labels
+        for inference in INFERENCES
+    ]
+    yield f"| | {' | '.join(heads)} | forgetting, CNN | NME |" if len(labels) == 1 else f"| | {' | '.join(heads)} |"
+    yield "|---" * (1 + len(heads) + (2 if len(labels) == 1 else 0)) + "|"
+    for row in benchmark.rows:
+        own = []
+        for column in benchmark.columns:
+            mine = [run for run in planned if run.row is row and run.column is column]
+            lines = [found for run in mine if (found := read(RECORDS / "small" / run.record.folder.name))]
+            means = [averages(each) for each in lines]
+            own += [
+                spread([mean[i] for mean in means if i in mean]) if not means or i in means[0] else "—"
+                for i in INFERENCES
+            ]
+            if len(labels) == 1:
+                lost = [[each[-1]["forgetting"].get(i) for each in lines] for i in INFERENCES]
+                own += [spread(values) if values and None not in values else "—" for values in lost]
+        yield f"| {row.label} | {' | '.join(own)} |"
+
+
+def measured(name: str, row: str, column: str) -> list[dict[str, float]]:
+    """The averages of a row under a column at scale small, one for each class order that was run."""
+    planned = plan(narrowed(BENCHMARKS[name], [row], [column]), "small", RECORDS)
+    return [averages(lines) for run in planned if (lines := read(RECORDS / "small" / run.record.folder.name))]
+
+
+def lead(ours: Cell, theirs: Cell) -> dict[str, list[float]]:
+    """How far a cell is above another, in each class order that both have."""
+    pairs = list(zip(measured(*ours), measured(*theirs), strict=False))
+    return {i: [a[i] - b[i] for a, b in pairs if i in a and i in b] for i in INFERENCES}
+
+
+def growth(first: tuple[Cell, Cell], second: tuple[Cell, Cell]) -> dict[str, list[float]]:
+    """How much larger the first lead is than the second."""
+    one, other = lead(*first), lead(*second)
+    return {i: [a - b for a, b in zip(one[i], other[i], strict=False)] for i in INFERENCES}
+
+
+def verdict(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "not run in both orders"
+    if min(values) > 0:
+        return "reproduced" if statistics.mean(values) >= NOISE else "within noise"
+    return "not reproduced" if max(values) < 0 and statistics.mean(values) <= -NOISE else "within noise"
+
+
+def claims() -> Iterator[str]:
+    """The claims of the paper, judged by the differences in each class order."""
+    yield "| claim of the paper | CNN | NME | differences in each order, CNN | NME |"
+    yield "|---|---|---|---|---|"
+    for words, found in CLAIMS.items():
+        differences = found()
+        verdicts = [verdict(differences[i]) if differences[i] else "—" for i in INFERENCES]
+        shown = [", ".join(f"{value:+.1f}" for value in differences[i]) or "—" for i in INFERENCES]
+        yield f"| {words} | {' | '.join(verdicts)} | {' | '.join(shown)} |"
+
+
+def component(row: str) -> Cell:
+    return "ablation-components", row, "50 steps"
+
+
+def distillation(row: str) -> Cell:
+    return "ablation-distillation", row, "50 steps"
+
+
+BOTH = "LSC + POD-flat + POD-spatial"
+CLAIMS: dict[str, Callable[[], dict[str, list[float]]]] = {
+    "POD-flat above no distillation": lambda: lead(component("LSC + POD-flat"), component("LSC")),
+    "POD-spatial above POD-flat": lambda: lead(component("LSC + POD-spatial"), component("LSC + POD-flat")),
+    "both above POD-flat alone": lambda: lead(component(BOTH), component("LSC + POD-flat")),
+    "both above POD-spatial alone (by 0.3 in the paper)": lambda: lead(component(BOTH), component("LSC + POD-spatial")),
+    "LSC above the cosine classifier": lambda: lead(component(BOTH), component("Cosine + POD-flat + POD-spatial")),
+    "NCA above cross-entropy": lambda: lead(component(BOTH), component("LSC-CE + POD-flat + POD-spatial")),
+    **{
+        f"PODNet above {rival}": lambda rival=rival: lead(
+            ("cifar100", "PODNet", "50 steps"), ("cifar100", rival, "50 steps")
+        )
+        for rival in ("UCIR", "iCaRL", "BiC")
+    },
+    "its lead over UCIR is larger with more steps (20 against 4)": lambda: growth(
+        (("cifar100", "PODNet", "50 steps"), ("cifar100", "UCIR", "50 steps")),
+        (("cifar100", "PODNet", "10 steps"), ("cifar100", "UCIR", "10 steps")),
+    ),
+    "its lead over UCIR is larger with less memory (3 against 13)": lambda: growth(
+        (("memory", "PODNet", "10"), ("memory", "UCIR", "10")), (("memory", "PODNet", "50"), ("memory", "UCIR", "50"))
+    ),
+    **{
+        f"POD-spatial above {other}": lambda other=other: lead(distillation("POD-spatial"), distillation(other))
+        for other in DISTILLATIONS.values()
+        if other not in ("None", "POD-spatial")
+    },
+}
+
+TABLES = {
+    "claims": claims,
+    "twenty": twenty,
+    "curves": curves,
+    "small-methods": lambda: small("cifar100", columns=["50", "10"]),
+    "small-components": lambda: small("ablation-components"),
+    "small-memory": lambda: small("memory", ["PODNet", "UCIR"], ["10", "20", "50"]),
+    "small-distillation": lambda: small("ablation-distillation"),
+    "small-distillation-without-flat": lambda: small("ablation-distillation-without-flat"),
+}
+
+
+def main(check: bool) -> int:
+    text = PAGE.read_text()
+
+    def table(found: re.Match[str]) -> str:
+        lines = "\n".join(TABLES[found[1]]())
+        return f"<!-- {found[1]} -->\n\n{lines}\n\n<!-- end -->"
+
+    made = re.sub(r"<!-- ([a-z-]+) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
+    if check:
+        return int(made != text)
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv))
