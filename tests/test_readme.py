@@ -1,6 +1,8 @@
 """What the README and the docs show runs as it is written there."""
 
 import re
+import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from podnet.cli import main
 from podnet.losses import pod
 
 ROOT = Path(__file__).parent.parent
@@ -24,8 +27,29 @@ def test_the_estimator_example_of_the_readme_runs():
     first, second = labels < 2, labels == 2
     names = {"images": images[first][:40], "labels": labels[first][:40]}
     names |= {"new_images": images[second][:20], "new_labels": labels[second][:20]}
-    exec(example.replace("random_state=0", "random_state=0, epochs=1, finetune_epochs=1, device='cpu'"), names)
+    exec(example.replace("random_state=0", "random_state=0, device='cpu'"), names)
     assert names["classifier"].classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, about its export
+def test_the_walk_through_with_photos_prints_what_the_readme_shows(tmp_path, monkeypatch, capsys):
+    """On pieces of real photos that come with other packages; figures may differ by rounding."""
+    pytest.importorskip("onnxscript")
+    runpy.run_path(str(ROOT / "examples" / "sample_photos.py"))["main"](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (session,) = re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    printed = ""
+    for line in session.splitlines():
+        if line.startswith("$ podnet "):
+            assert main(shlex.split(line.removeprefix("$ podnet "), comments=True)) == 0, line
+            printed = capsys.readouterr().out
+            continue
+        words, figures = re.sub(r"\d+\.?\d*", "#", line), re.findall(r"\d+\.?\d*", line)
+        (same,) = [each for each in printed.splitlines() if re.sub(r"\d+\.?\d*", "#", each) == words]
+        assert [float(figure) for figure in re.findall(r"\d+\.?\d*", same)] == pytest.approx(
+            [float(figure) for figure in figures], abs=3
+        )
+    assert (tmp_path / "shop.onnx").exists()
 
 
 def test_the_distillation_in_an_ordinary_loop_keeps_what_the_network_saw():

@@ -54,12 +54,19 @@ def _sync_folder(folder: Path) -> None:
 def locked(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock file; if another process holds it, fail with the message `busy`. The holder may remove the file."""
     for wait in (0.02, 0.1, 0.0):  # `is_locked` holds the lock for an instant
-        with open(path, "w") as file:
+        with _opened(path) as file:
             if _lock(file, path):
                 yield
                 return
         time.sleep(wait)
     raise BusyError(busy)
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return open(path, "w")
+    except OSError as error:
+        raise PodnetError(f"cannot write in {path.parent}: {error.strerror}; choose another folder.") from error
 
 
 def _lock(file: TextIO, path: Path) -> bool:
