@@ -359,7 +359,13 @@ def test_a_network_from_nothing_comes_with_a_warning(tmp_path, capsys):
     for options in (["--weights", "none"], ["--backbone", "resnet32"], []):
         assert main(["learn", str(tmp_path / "m.podnet"), str(photos), "--dry-run", *options]) == 0
         assert ("warning: a network from nothing wants 300 photos" in capsys.readouterr().out) == bool(options)
-    assert main(["learn", str(tmp_path / "m.podnet"), str(photos), "--weights", "none", "--train", "never"]) == 2
+    quick = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "1"]
+    assert main(["learn", str(tmp_path / "m.podnet"), str(photos), *quick]) == 0
+    said = re.search(r"fixed features of lite0 reach ([\d.]+) % on these photos", capsys.readouterr().out)
+    (tmp_path / "m.podnet").unlink()
+    default = learn(tmp_path / "m.podnet", photos, "--image-size", "224", "--train", "never")
+    assert float(said[1]) == pytest.approx(default.history[0]["accuracy"]["cnn"], abs=0.06)
+    assert main(["learn", str(tmp_path / "n.podnet"), str(photos), "--weights", "none", "--train", "never"]) == 2
     assert "knows nothing yet" in capsys.readouterr().err
 
 

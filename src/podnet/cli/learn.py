@@ -16,9 +16,9 @@ from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.training import Iteration, steps
-from podnet.errors import PodnetError, printable
+from podnet.errors import MissingPackageError, PodnetError, printable
 from podnet.metrics import INFERENCES
-from podnet.model.lessons import Learned, NotResumed, Record, Resumed, teach
+from podnet.model.lessons import Learned, NotResumed, Record, Resumed, taught, teach
 from podnet.model.measure import (
     SURE_OF_LOSS,
     best_inference,
@@ -27,7 +27,7 @@ from podnet.model.measure import (
     partly_forgotten,
     worse_on_old_classes,
 )
-from podnet.model.planning import Lesson, prepare
+from podnet.model.planning import Lesson, planned, prepare
 from podnet.model.settings import FEW_FROM_NOTHING, OPTIONS
 from podnet.model.trial import Trial
 from podnet.processes import keep_freed_memory
@@ -46,6 +46,7 @@ def learn_command(known: argparse.Namespace) -> int:
         if known.dry_run:
             return 0
         count = workers(known, len(lesson.todo.training))
+        _compare_with_default(console, lesson, device, count)
         records = teach(path, lesson, device, count, exemplars=not known.no_exemplars, undoable=True)
         _report(console, _follow(records, console), path, lesson.choice.settings.keep)
     if known.no_exemplars:
@@ -83,8 +84,25 @@ def _preview(console: Console, path: Path, lesson: Lesson) -> None:
     words = [f"{name.replace('_', ' ')} {chosen[name]} ({why})" for name, why in choice.reasons.items()]
     if words:
         say(console, f"chosen: {'; '.join(words)}")
-    if choice.settings.trained and not choice.settings.pretrained:
+    if _from_nothing(lesson):
         say(console, f"warning: a network from nothing wants {FEW_FROM_NOTHING} photos a class or more.")
+
+
+def _compare_with_default(console: Console, lesson: Lesson, device: str, workers: int) -> None:
+    """Before a network is trained from nothing: what the default reaches with these photos."""
+    if lesson.model is not None or not _from_nothing(lesson):
+        return
+    default = planned(None, lesson.collection, {"train": "never"}, False, device)
+    try:
+        entries = [record.entry for record in taught(default, device, workers) if isinstance(record, Learned)]
+    except MissingPackageError:
+        return
+    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"]["cnn"]
+    say(console, f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos (leave-one-out)")
+
+
+def _from_nothing(lesson: Lesson) -> bool:
+    return lesson.choice.settings.trained and not lesson.choice.settings.pretrained
 
 
 def _follow(records: Iterable[Record], console: Console) -> Learned:
