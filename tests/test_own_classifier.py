@@ -65,8 +65,8 @@ def test_a_preview_changes_nothing(learned, tmp_path, capsys):
 def test_two_calls_at_once_do_not_overwrite_each_other(own, tmp_path):
     """Whichever comes first; what a call says it has learned is in the file, what it refused is not."""
     calls = {}
-    for name in ("ash", "smoke"):
-        photos_of(tmp_path / name, "grey", first=70)
+    for number, name in enumerate(("ash", "smoke")):
+        photos_of(tmp_path / name, "grey", first=70 + 20 * number)  # not the same photos: those would be left out
         (tmp_path / name / "grey").rename(tmp_path / name / name)
         command = [sys.executable, "-m", "podnet", "learn", str(own), str(tmp_path / name)]
         command += ["--workers", "0"]
