@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from podnet.methods.base import Method, Phase, Pool
+from podnet.methods.base import Method
 from podnet.methods.bic import BiC
 from podnet.methods.icarl import ICaRL
 from podnet.methods.own import load_method
+from podnet.methods.phases import Phase, Pool
 from podnet.methods.podnet import PODNet
 from podnet.methods.replay import FineTuning, Joint, Replay
 from podnet.methods.ucir import UCIR

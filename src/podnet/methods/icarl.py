@@ -9,7 +9,8 @@ from torch import Tensor
 
 from podnet.fidelity import Fidelity
 from podnet.losses import icarl
-from podnet.methods.base import DIGITS, Method, Phase, stepwise
+from podnet.methods.base import DIGITS, Method, State
+from podnet.methods.phases import Phase, stepwise
 from podnet.nets.network import Outputs
 
 
@@ -54,7 +55,7 @@ class ICaRL(Method):
     def of_run(self, classes: int) -> ICaRL:
         return replace(self, total_classes=self.total_classes or classes)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             bce = icarl(student.logits, targets, None if teacher is None else teacher.logits)
             seen = old + new
