@@ -75,8 +75,9 @@ def test_one_proxy_a_class_is_imprinted_as_a_unit_vector_times_the_mean_length()
 def test_step_epochs_are_those_of_later_tasks_for_any_method():
     for method in METHODS.values():
         chosen = method(epochs=7, step_epochs=3)
-        assert [phases_of(chosen, old, 1, {})[0].epochs for old in (0, 4)] == [7, 3]
-        assert [phases_of(method(epochs=7), old, 1, {})[0].epochs for old in (0, 4)] == [7, 7]
+        assert [phase.epochs for old in (0, 4) for phase in phases_of(chosen, old, 1, {})[:1]] in ([7, 3], [7], [])
+        always = [phase.epochs for old in (0, 4) for phase in phases_of(method(epochs=7), old, 1, {})[:1]]
+        assert always in ([7, 7], [7], []), "closed forms train in the first task only, or never"
 
 
 def test_icarl_as_the_authors_of_podnet_ran_it():
@@ -199,9 +200,8 @@ def test_bic_mixes_distillation_and_classification_by_the_share_of_old_classes()
 
 
 @pytest.mark.parametrize("method", METHODS.values())
-def test_the_first_task_has_one_phase_without_a_teacher(method):
-    (phase,) = method().phases(old=0, new=10, state={})
-    assert not phase.distils
+def test_the_first_task_has_at_most_one_phase_and_no_teacher(method):
+    assert [phase.distils for phase in method().phases(old=0, new=10, state={})] in ([False], [])
 
 
 def test_hyper_parameters_are_those_of_the_papers():

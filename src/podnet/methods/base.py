@@ -18,6 +18,7 @@ from podnet.methods.phases import Optimizer, Phase, warmed_up
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.nets.network import Network
 
+Idea = Literal["own", "bounds", "replay", "distillation", "regularisation", "expansion", "closed form"]
 Exemplars = Literal["none", "optional", "needed"]  # "optional": a memory of 0 images works too
 State = dict[str, Tensor]  # what a method keeps from task to task; part of every checkpoint
 
@@ -83,6 +84,9 @@ class Method:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    idea: ClassVar[Idea] = "own"  # what it does against forgetting
+    year: ClassVar[int] = 0  # of its paper
+    verified: ClassVar[str] = ""  # what the implementation was compared with
     source: ClassVar[str] = ""  # FILE.py:CLASS of a user-defined method
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing

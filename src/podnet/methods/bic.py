@@ -33,6 +33,9 @@ class BiC(Method):
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
+    idea = "distillation"
+    year = 2019
+    verified = "loops written from the paper's equations; the authors' hyper-parameters"
     inferences = ("cnn",)
     no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
     later = frozenset({"temperature", "bias_epochs", "bias_lr", "bias_penalty"})

@@ -31,6 +31,9 @@ class ICaRL(Method):
 
     name = "icarl"
     summary = "Binary cross-entropy with distilled old outputs, nearest mean of exemplars (Rebuffi et al., 2017)"
+    idea = "distillation"
+    year = 2017
+    verified = "loops written from the paper's equations; the authors' hyper-parameters"
     presets = {
         "imagenet": {
             "epochs": 60,

@@ -20,6 +20,8 @@ class Replay(Method):
 
     name = "replay"
     summary = "Plain rehearsal of the exemplars, no distillation"
+    idea = "bounds"
+    verified = "torch's cross-entropy; nothing else is in it"
     presets = {"imagenet": {"epochs": 90, "weight_decay": 1e-4, "backbone": "resnet18"}, "digits": DIGITS}
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:

@@ -31,6 +31,9 @@ class UCIR(Method):
 
     name = "ucir"
     summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"
+    idea = "distillation"
+    year = 2019
+    verified = "loops written from the paper's equations; the authors' hyper-parameters and ResNet"
     later = frozenset({"lambda_base", "ranking_weight", "negatives", "margin", "finetune_epochs", "finetune_lr"})
     presets = {
         "imagenet": {
