@@ -43,6 +43,7 @@ CALL_OPTIONS = (
     "tensorboard",
     "print_config",
     "allow_changed_method",
+    "from_base",
 )
 
 
@@ -155,6 +156,7 @@ def _add_run(commands: Any) -> None:
         const="",
         help="continue a run; without RUN, the one in --output, or begin it there",
     )
+    add("--from-base", metavar="RUN", help="take the first task from another run with the same settings")
     add("--allow-changed-method", action="store_true", help="resume even if the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
     add(

@@ -45,7 +45,8 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
         return 0
     keep_freed_memory()
     with joined(choose_device(experiment.device)) as team:
-        records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
+        base = _base(known.from_base, experiment)
+        records = run(experiment, record, existing, base, team, known.allow_changed_method)
         if team.is_main:
             if existing == "resume" and not record.exists():
                 print(f"nothing to resume in {record.folder}: the run begins.")
@@ -107,6 +108,23 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run,
     if known.resume or (known.resume is not None and record.exists()):
         return record, _resumed(record, wanted), "resume"
     return record, resolve(wanted), "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
+
+
+def _base(folder: str | None, experiment: Experiment) -> Run | None:
+    """The run to take the first task from; it must have learned it in the same way."""
+    if folder is None:
+        return None
+    base = Run(folder)
+    if base.trained_first_task() is None:
+        raise ConfigError(f"--from-base names {folder}, which has no trained first task; give a run that is past it.")
+    wanted, given = (each.first_task().options() for each in (experiment, resolve(as_it_ran(base.config()))))
+    for option in wanted:
+        if option not in CHANGEABLE and wanted[option] != given.get(option):
+            raise ConfigError(
+                f"the first task of {folder} was learned with {option} {given.get(option)!r}, "
+                f"not {wanted[option]!r}; start without --from-base, or with that value."
+            )
+    return base
 
 
 def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:

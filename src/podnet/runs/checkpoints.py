@@ -18,7 +18,8 @@ def write_checkpoint(record: Run, learner: Learner, task: int) -> None:
     moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
     save_tensors(record.checkpoints / f"{task:04d}-{moment}.safetensors", tensors, {"task": task, "learner": meta})
     for old in record.checkpoint_files()[KEPT:]:
-        old.unlink()
+        if old != record.trained_first_task():  # others may start from it
+            old.unlink()
 
 
 def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:

@@ -8,7 +8,7 @@
     failure.json        the error that ended a failed run; removed on resume
     tensorboard/        event files, if requested
     predictions/        for the test images after each task, for confusion matrices
-    checkpoints/        the newest states of the learner
+    checkpoints/        the newest states of the learner, and the one after the training of the first task
     exemplars/          photos that do not fit into memory, one pack per task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
 
@@ -199,13 +199,14 @@ class Run:
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
     def trained_first_task(self) -> Path | None:
-        """For a finished run of a first task: the checkpoint after training, before exemplars were chosen."""
+        """The checkpoint after the training of the first task, before exemplars were chosen; None until it is done."""
         newest, *before = [path.name for path in self.checkpoint_files()] or [""]
-        return self.checkpoints / before[0] if newest == FIRST_TASK_DONE and before else None
+        of_first = [name for name in before if name < FIRST_TASK_DONE]
+        return self.checkpoints / of_first[0] if newest >= FIRST_TASK_DONE and of_first else None
 
     def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
         """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
-        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs()]
+        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs() if line["task"] == 0]
         write_atomically(self.epochs_file, "".join(lines))
         write_atomically(self.folder / "environment.json", (other.folder / "environment.json").read_bytes())
         self.checkpoints.mkdir(exist_ok=True)
