@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from podnet.errors import printable
-from podnet.io.files import inode, locked
+from podnet.io.files import locked, stamp
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -31,9 +31,9 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
             before.unlink(missing_ok=True)  # left by a killed process
             if undoable and path.exists():
                 _link(path, before)
-            old = inode(path)
+            old = stamp(path)
             yield
-            if inode(path) != old:
+            if stamp(path) != old:
                 checkpoint_file(path).unlink(missing_ok=True)
             forget_before(path)
             if before.exists():

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
@@ -49,9 +48,7 @@ class RayEngine:
         except (OSError, RuntimeError, ValueError) as error:
             raise _no_cluster(self._address, _first(error)) from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
             for reference in list(self._under_way.values()):
                 self._ray.cancel(reference, force=True)

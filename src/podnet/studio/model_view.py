@@ -18,6 +18,7 @@ from torch import Tensor
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
+from podnet.io.files import stamp
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
 from podnet.model.look import look
@@ -104,10 +105,9 @@ class ModelView:
     def _current(self) -> Model:
         if not self.path.exists():
             raise PodnetError(f"there is no model {self.path.name} yet; teach it two classes, and it will be made.")
-        status = self.path.stat()
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._model is None or stamp != self._stamp:
-            self._model, self._stamp, self._map = load_model(self.path), stamp, {}
+        now = stamp(self.path)
+        if self._model is None or now != self._stamp:
+            self._model, self._stamp, self._map = load_model(self.path), now, {}
         return self._model
 
 
