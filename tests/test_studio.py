@@ -23,10 +23,9 @@ from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
 from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
-from podnet.model.changing import changing
+from podnet.model.changing import accept, can_undo, changing, undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.undo import accept, can_undo, undo
 from podnet.paper.numbers import published
 from podnet.studio.index import RunIndex
 from podnet.studio.model_view import ModelView, interval_of, nearest_classes, plane

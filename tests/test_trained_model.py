@@ -11,13 +11,12 @@ from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.errors import PodnetError
 from podnet.model import lessons
-from podnet.model.changing import changing, checkpoint_file
+from podnet.model.changing import accept, changing, checkpoint_file, undo
 from podnet.model.loading import load_model
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.planning import plan, prepare
 from podnet.model.predict import predict
 from podnet.model.settings import choose
-from podnet.model.undo import accept, undo
 
 TRAINED = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "4", "--finetune-epochs", "2"]
 TRAINED += ["--exemplars", "4", "--workers", "0"]

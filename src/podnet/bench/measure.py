@@ -19,9 +19,6 @@ class Figure:
     unit: str
     what: str  # description
 
-    def as_json(self) -> dict[str, object]:
-        return {"value": self.value, "spread": list(self.spread), "unit": self.unit, "what": self.what}
-
 
 def figure(values: Sequence[float], unit: str, what: str) -> Figure:
     return Figure(statistics.median(values), (min(values), max(values)), unit, what)

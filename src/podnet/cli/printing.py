@@ -1,4 +1,4 @@
-"""Printing for the commands about models."""
+"""Printing for the commands."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ class Studio:
 
     def model_version(self) -> str:
         """Changes with the file; empty if there is none."""
-        return "-".join(map(str, (self.model and stamp(self.model)) or ()))
+        known = stamp(self.model) if self.model else None
+        return "-".join(map(str, known or ()))
 
     async def watch(self) -> None:
         """Watch the files for ever."""

@@ -19,12 +19,12 @@ from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
 from podnet.io.files import stamp
+from podnet.model.changing import accept, can_undo, undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
 from podnet.model.look import look
 from podnet.model.measure import best_inference, interval, then_and_now
 from podnet.model.model import Model
-from podnet.model.undo import accept, can_undo, undo
 
 NEIGHBOURS = 3
 MOST_POINTS = 3000  # of the map
