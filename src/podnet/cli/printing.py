@@ -25,6 +25,13 @@ def say_all(console: Console, lines: Sequence[str]) -> None:
         say(console, f"  and {len(lines) - SHOWN} more")
 
 
+def say_skipped(console: Console, skipped: Sequence[tuple[str, str]]) -> None:
+    """Print the files that were left out, and why, if there are any."""
+    if skipped:
+        say(console, f"skipped: {len(skipped)}")
+        say_all(console, [f"{name}: {why}" for name, why in skipped])
+
+
 def plain_table(*columns: str) -> Table:
     """A table without lines: names on the left, numbers on the right."""
     table = Table(box=None)

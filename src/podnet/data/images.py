@@ -86,4 +86,4 @@ def from_tensors(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> I
     """The images saved by `to_tensors`; None if there were none."""
     if "images" in tensors:
         return tensors["images"]
-    return Photos.from_state(tensors, shelf=shelf) if "bytes" in tensors else None
+    return Photos.from_state(tensors, shelf) if "bytes" in tensors else None

@@ -147,15 +147,9 @@ class Photos:
         return {**state_of(self.sources), "size": torch.tensor(self.size)}
 
     @classmethod
-    def from_state(
-        cls,
-        tensors: Mapping[str, Tensor],
-        workers: int = 0,
-        unreadable: Unreadable = "error",
-        shelf: Shelf | None = None,
-    ) -> Photos:
+    def from_state(cls, tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Photos:
         """Restore photos from their `state`; packs are on the shelf."""
-        return cls(from_state(tensors, shelf), int(tensors["size"]), workers, unreadable)
+        return cls(from_state(tensors, shelf), int(tensors["size"]))
 
     @property
     def _in_memory(self) -> bool:

@@ -46,7 +46,11 @@ class RayEngine:
                 runtime_env={"env_vars": spinning},
             )
         except (OSError, RuntimeError, ValueError) as error:
-            raise _no_cluster(self._address, _first(error)) from error
+            where = "on this machine" if self._address == "auto" else f"at {self._address}"
+            raise PodnetError(
+                f"no Ray cluster can be used {where} ({_first(error)}); start one with 'ray start --head', "
+                "then each further machine with 'ray start --address HOST:PORT'."
+            ) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
@@ -76,14 +80,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"address is {address!r}; it must be HOST:PORT of the cluster's head, or auto.")
     return host.strip("[]"), int(port)
-
-
-def _no_cluster(address: str, why: str) -> PodnetError:
-    where = "on this machine" if address == "auto" else f"at {address}"
-    return PodnetError(
-        f"no Ray cluster can be used {where} ({why}); start one with 'ray start --head', "
-        "then each further machine with 'ray start --address HOST:PORT'."
-    )
 
 
 def _in_a_sentence(error: BaseException) -> PodnetError:

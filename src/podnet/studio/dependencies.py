@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
@@ -62,11 +61,6 @@ IdleTeacher = Annotated[Teacher, Depends(_idle_teacher)]  # refused while the mo
 def view_of(studio: Studio) -> ModelView:
     """What the model shows; torch is loaded for it."""
     return studio.view() or _no_model()
-
-
-def path_of(studio: Studio) -> Path:
-    """The model file."""
-    return studio.model or _no_model()
 
 
 async def body_of(request: Request) -> bytes:

@@ -19,8 +19,7 @@ from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
 from podnet.io.files import stamp
-from podnet.model.changing import accept, can_undo, undo
-from podnet.model.forget import forget
+from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
 from podnet.model.measure import best_inference, interval, then_and_now
@@ -92,15 +91,6 @@ class ModelView:
             "seen": seen.seen,
         }
         return answer, shrink(photo, PREVIEW)
-
-    def undo(self) -> None:
-        undo(self.path)
-
-    def accept(self) -> None:
-        accept(self.path)
-
-    def forget(self, name: str) -> None:
-        forget(self.path, [name], undoable=True)
 
     def _current(self) -> Model:
         if not self.path.exists():
