@@ -76,7 +76,6 @@ def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> 
 
 
 def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
-    """The confusion matrices of all inferences."""
     matrices = {
         inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
     }

@@ -153,6 +153,5 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def workers(known: argparse.Namespace, photos: int) -> int:
-    """The number of decoding processes."""
     given: int | None = known.workers
     return decoding_workers(photos=photos) if given is None else given

@@ -174,7 +174,7 @@ def _read_folders(root: Path, split: str) -> Split:
     stamps = {entry.name: entry.stat().st_mtime_ns for entry in sorted(entries, key=lambda entry: entry.name)}
     if not stamps:
         raise DataError(f"{folder} has no class folders; {WANTED}.")
-    places = (root / f".podnet-{split}.npz", _user_cache() / f"{_digest(folder)}.npz")
+    places = (root / f".podnet-{split}.npz", _user_cache(folder))
     cached = (_read_cache(place, folder, stamps) for place in places)
     return next((found for found in cached if found), None) or _scan(folder, stamps, places)
 
@@ -200,12 +200,9 @@ def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -
     return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(map(printable, stamps)))
 
 
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet"
-
-
-def _digest(folder: Path) -> str:
-    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+def _user_cache(folder: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet" / f"{digest}.npz"
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:

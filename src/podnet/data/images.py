@@ -44,7 +44,6 @@ def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str])
 
 
 def join(first: Images, second: Images) -> Images:
-    """Concatenate images."""
     if isinstance(first, Photos) and isinstance(second, Photos):
         return first.followed_by(second)
     assert isinstance(first, Tensor)

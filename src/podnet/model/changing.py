@@ -59,7 +59,6 @@ def _kept_before(path: Path) -> Path:
 
 
 def _forget_before(path: Path) -> None:
-    """Remove the backup of the file."""
     for file in path.parent.iterdir():
         if file.name.startswith(f".{path.name}.before-"):
             file.unlink(missing_ok=True)

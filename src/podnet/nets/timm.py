@@ -80,7 +80,6 @@ def architecture(name: str) -> str:
 
 
 def expected_of_timm(name: str) -> Expected:
-    """The images that `name` expects."""
     config = _timm().get_pretrained_cfg(architecture(name))
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
 

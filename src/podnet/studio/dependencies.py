@@ -32,7 +32,6 @@ StudioState = Annotated[Studio, Depends(_studio)]
 
 
 def run_of(studio: Studio, key: str) -> WatchedRun:
-    """The run of this key."""
     run = studio.index.run(key)
     if run is None or not run.config_file.exists():
         raise NotFoundError("there is no such run, or its folder is gone.")

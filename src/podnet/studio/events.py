@@ -64,7 +64,6 @@ class Studio:
         return "-".join(map(str, known or ()))
 
     async def watch(self) -> None:
-        """Watch the files for ever."""
         version = self.model_version()
         warming = None
         while True:

@@ -42,7 +42,6 @@ class ModelView:
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
-        """Everything except pictures."""
         with self._lock:
             model = self._current()
             self._map = self._map or map_of(model)
