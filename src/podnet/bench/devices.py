@@ -8,8 +8,7 @@ import socket
 import torch
 import torch.distributed as dist
 
-from podnet.bench.alone import processes
-from podnet.bench.measure import Figure, ratio, seconds
+from podnet.bench.measure import Figure, processes, ratio, seconds
 from podnet.bench.training import BATCH, Epochs
 from podnet.engine.team import joined
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from podnet.bench import plain
-from podnet.bench.alone import processes
-from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
+from podnet.bench.measure import Figure, Work, figure, in_turns, processes, ratio
 from podnet.bench.scene import TRANSFORM, before_a_step, noise
 from podnet.engine.batches import TrainingSet
 from podnet.engine.team import ALONE, Team, synchronise

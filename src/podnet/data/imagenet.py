@@ -43,11 +43,7 @@ class Split:
 
 
 def load_imagenet(
-    path: Path,
-    subset: str = "all",
-    image_size: int = 224,
-    workers: int = 0,
-    unreadable: Unreadable = "error",
+    path: Path, subset: str = "all", image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error"
 ) -> Dataset:
     """The photos of a folder in the ILSVRC layout, classes sorted by name; photos are read when training needs them.
 

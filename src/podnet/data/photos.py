@@ -79,10 +79,7 @@ class Photos:
         return replace(self, sources=Selection((*first.parts, *second.parts), rows))
 
     def batches(
-        self,
-        parts: Sequence[Tensor],
-        draws: torch.Generator | None = None,
-        rows: Callable[[int], Tensor] | None = None,
+        self, parts: Sequence[Tensor], draws: torch.Generator | None = None, rows: Callable[[int], Tensor] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 

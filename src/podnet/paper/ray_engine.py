@@ -40,10 +40,7 @@ class RayEngine:
             if self._head:  # Ray itself would retry for minutes
                 socket.create_connection(self._head, PATIENCE).close()
             self._ray.init(
-                self._address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": spinning},
+                self._address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"env_vars": spinning}
             )
         except (OSError, RuntimeError, ValueError) as error:
             where = "on this machine" if self._address == "auto" else f"at {self._address}"

@@ -43,10 +43,7 @@ def draft(studio: StudioState) -> list[dict[str, Any]]:
 
 @router.post("/draft", openapi_extra=PHOTO)
 async def add_photo(
-    request: Request,
-    name: Annotated[str, Query(max_length=LONGEST_NAME)],
-    studio: StudioState,
-    teacher: IdleTeacher,
+    request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME)], studio: StudioState, teacher: IdleTeacher
 ) -> dict[str, Any]:
     """Send one encoded photo of the class `name` as the body."""
     async with studio.uploads:
@@ -75,10 +72,7 @@ def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict
 @router.delete("/draft")
 def drop_class(studio: StudioState, teacher: IdleTeacher, name: str | None = None) -> list[dict[str, Any]]:
     """Remove the waiting photos of a class, or all."""
-    if name is None:
-        studio.draft.clear()
-    else:
-        studio.draft.remove_class(name)
+    studio.draft.clear(name)
     return studio.draft.describe()
 
 
