@@ -84,13 +84,8 @@ class RunIndex:
         self._looking = threading.Lock()  # at the files
         self._telling = threading.Lock()  # what was seen: held for an instant
 
-    def run(self, key: str) -> WatchedRun | None:
-        entry = self._entries.get(key)
-        return entry.run if entry else None
-
-    def summary(self, key: str) -> Summary | None:
-        entry = self._entries.get(key)
-        return entry.summary if entry else None
+    def entry(self, key: str) -> Entry | None:
+        return self._entries.get(key)
 
     def since(self, version: int) -> Changes:
         """The runs that changed after a version, and those removed; all of them after version 0."""
