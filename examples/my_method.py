@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from podnet.losses import distillation
 from podnet.methods import Method, Phase
-from podnet.methods.base import cosine
+from podnet.methods.phases import cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class LwF(Method):
     summary = "Cross-entropy and the teacher's softened outputs (after Li and Hoiem, 2016), with a memory"
     presets = {"digits": {"epochs": 20, "batch_size": 64}}  # what differs from CIFAR-100
 
-    def phases(self, old, new):
+    def phases(self, old, new, state):
         """A task that adds `new` classes to `old` ones is one phase of training here."""
 
         def loss(student, teacher, targets):

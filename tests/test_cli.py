@@ -256,7 +256,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--increment", "3"], "does not divide the 5 classes left"),
         (["--base", "11"], "from 1 to 10"),
         (["--memory-per-class", "500"], "has only"),
-        (["--memory-per-class", "0"], "at least 1"),
+        (["--memory-per-class", "0"], "podnet needs exemplars"),
         (["--memory-total", "3"], "one image for each class"),
         (["--memory-per-class", "5", "--memory-total", "50"], "one of the two"),
         (["--order", "1,2,cat"], "'cat', which is no class"),

@@ -345,6 +345,6 @@ def test_a_model_learns_on_it_with_the_statistics_of_the_package(tmp_path, lite0
 @pytest.mark.parametrize(("chosen", "updates"), [("moving", True), ("fixed", False)])
 def test_the_main_phase_moves_the_statistics_unless_they_are_fixed(chosen, updates):
     for old in (0, 5):
-        assert PODNet(train_batchnorm=chosen).phases(old, 1)[0].update_statistics == updates
+        assert PODNet(train_batchnorm=chosen).phases(old, 1, {})[0].update_statistics == updates
     assert PODNet.presets["pretrained"]["train_batchnorm"] == "fixed"
     assert PODNet().train_batchnorm == "moving"

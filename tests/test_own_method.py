@@ -76,13 +76,13 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowe
 GOOD = """
 from dataclasses import dataclass
 from podnet.methods import Method, Phase
-from podnet.methods.base import constant
+from podnet.methods.phases import constant
 @dataclass(frozen=True, kw_only=True)
 class Mine(Method):
     name = "mine"
     summary = "nothing"
     presets = {"digits": {"epochs": 1}}
-    def phases(self, old, new):
+    def phases(self, old, new, state):
         return [Phase("train", lambda student, teacher, targets: {"ce": student.logits.mean()}, 1, constant(0.1))]
 """
 
@@ -97,7 +97,8 @@ class Mine(Method):
         ("Mine = 3", "Mine", "no subclass of podnet.methods.Method"),
         (GOOD.replace("@dataclass(frozen=True, kw_only=True)\n", ""), "Mine", "is no dataclass"),
         (GOOD.replace('    summary = "nothing"', ""), "Mine", "lacks summary"),
-        (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new)"),
+        (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new, state)"),
+        (GOOD.replace(", new, state)", ", new)"), "Mine", "takes self, old, new; it must take self, old, new, state"),
         (GOOD.replace('"epochs"', '"epoch"'), "Mine", "sets 'epoch', which is no field of it. Did you mean 'epochs'"),
     ],
 )

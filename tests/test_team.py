@@ -66,8 +66,8 @@ def gradients_in_a_step(team, fidelity):
         for parameter in learner.network.backbone.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=draws)
     learner.network.classifier.add_classes(1, torch.ones(1, 3, 64))
-    phase = replace(method.phases(3, 1)[0], update_statistics=False, epochs=2)
-    optimizer = make_optimizer(learner.network, phase, 0.9, 5e-4)
+    phase = replace(method.phases(3, 1, {})[0], update_statistics=False, epochs=2)
+    optimizer = make_optimizer(learner.network, phase, method)
     images, targets = tasks[1].train_images, tasks[1].train_targets
     found = []
     data = TrainingSet(images, targets, learner.transform, 9)

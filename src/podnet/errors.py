@@ -38,6 +38,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def one_of(option: str, value: object, known: Iterable[str]) -> str:
+    """The value, if it is one of the known ones."""
+    if value not in (names := sorted(known)):
+        raise ConfigError(f"{option} is {value!r}; it must be one of {', '.join(names)}.{nearest(str(value), names)}")
+    return str(value)
+
+
 def printable(name: str | Path) -> str:
     """An external name, safe to display: no control characters, no bytes that are not Unicode."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")

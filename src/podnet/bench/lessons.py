@@ -148,7 +148,7 @@ def simulated(classes: int) -> Model:
     centres = torch.rand(classes, FEATURES, generator=draws)
     features = centres[targets] + 0.7 * torch.rand(len(targets), FEATURES, generator=draws)
     learner.network.classifier.add_classes(classes)
-    learner.kept = learner.method.after_task(learner.network, F.normalize(features), targets, {})
+    learner.kept = learner.method.after_features(learner.network, F.normalize(features), targets, {})
     learner.means = learner.method.class_means(learner.kept)
     learner.class_names = [f"known {label}" for label in range(classes)]
     records = [ClassRecord(name, "2026-01-01", PER_CLASS) for name in learner.class_names]

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from podnet.methods import PODNet
-from podnet.methods.base import Loss
+from podnet.methods.phases import Loss
 from podnet.nets.backbones import Backbone
 from podnet.nets.network import Network, Outputs
 

@@ -11,7 +11,8 @@ from podnet.data import Transform
 from podnet.engine.learner import Learner
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import PODNet
-from podnet.methods.base import Phase
+from podnet.methods.base import State
+from podnet.methods.phases import Phase
 from podnet.scenario.tasks import Task
 
 TRANSFORM = Transform((0.5,) * 3, (0.25,) * 3, intensity="shift")
@@ -22,7 +23,7 @@ IMAGES = 500  # per class, as in CIFAR-100
 class Untrained(PODNet):
     """PODNet without training: only the steps before and after remain."""
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         return []
 
 

@@ -19,7 +19,7 @@ from podnet.engine.batches import TrainingSet
 from podnet.engine.team import ALONE, Team, synchronise
 from podnet.engine.training import Stepper, fit, make_optimizer
 from podnet.methods import PODNet
-from podnet.methods.base import constant
+from podnet.methods.phases import constant
 from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
 from podnet.processes import cores
 
@@ -36,7 +36,7 @@ class Epochs:
         self.old = old
         self.method = PODNet()
         self.teacher = before_a_step(old, self.method)[0].network
-        self.phases = [replace(p, epochs=1, lr=constant(1e-4)) for p in self.method.phases(old, 1)]
+        self.phases = [replace(p, epochs=1, lr=constant(1e-4)) for p in self.method.phases(old, 1, {})]
         self.images = noise(batches * BATCH)
         self.targets = torch.arange(len(self.images)) % (old + 1)
 
@@ -58,7 +58,7 @@ class Epochs:
             synchronise(student, torch.device("cpu"))
         teacher = channels_last(frozen_copy(self.teacher)) if distils else None
         chosen = self.phases[phase]
-        optimizer = make_optimizer(student, chosen, self.method.momentum, self.method.weight_decay)
+        optimizer = make_optimizer(student, chosen, self.method)
         if compiled:
             compile_backbone(student, BATCH)
         data = TrainingSet(self.images, self.targets, TRANSFORM, BATCH)
@@ -67,7 +67,7 @@ class Epochs:
     def plain(self, distils: bool = True) -> Work:
         student = plain.plain_copy(self.student())
         teacher = plain.plain_copy(self.teacher).eval().requires_grad_(False) if distils else None
-        train, decay = plain.PlainPODNet().phases(self.old, 1)[0], self.method.weight_decay
+        train, decay = plain.PlainPODNet().phases(self.old, 1, {})[0], self.method.weight_decay
         parameters = list(train.parameters(student))
         optimizer = torch.optim.SGD(parameters, lr=1e-4, momentum=self.method.momentum, weight_decay=decay)
         return lambda: plain.train(student, teacher, train.loss, optimizer, self.batches())

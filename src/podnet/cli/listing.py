@@ -15,10 +15,7 @@ from podnet.runs.config import describe, resolve
 def methods_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.name is None:
-        table = Table("method", "what it is", "inference", box=None)
-        for method in METHODS.values():
-            table.add_row(method.name, method.summary, " and ".join(method.inferences).upper())
-        console.print(table)
+        console.print(_methods_table())
         console.print("'podnet methods NAME' lists the hyper-parameters of one.", highlight=False)
         return 0
     method_class = type(resolve({"method": known.name}).method)
@@ -28,6 +25,18 @@ def methods_command(known: argparse.Namespace) -> int:
         table.add_row(f"--{option.replace('_', '-')}", kind, str(default), ", ".join(others))
     console.print(table)
     return 0
+
+
+def _methods_table() -> Table:
+    table = Table("method", "year", "what it is", "exemplars", "inference", box=None)
+    group = ""
+    for method in METHODS.values():
+        if method.idea != group:
+            group = method.idea
+            table.add_row(f"[bold]{group}[/bold]")
+        year = str(method.year) if method.year else ""
+        table.add_row(f"  {method.name}", year, method.summary, method.exemplars, " ".join(method.inferences).upper())
+    return table
 
 
 def datasets_command(known: argparse.Namespace) -> int:

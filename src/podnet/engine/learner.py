@@ -19,13 +19,15 @@ from podnet.engine.batches import TrainingSet
 from podnet.engine.device import PLAIN, Compute
 from podnet.engine.extraction import Pass, Ranked, Scores
 from podnet.engine.progress import Progress, require_same_task, summary_of
+from podnet.engine.remembering import TaskBatches, checked, embedding
 from podnet.engine.timing import timed
-from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, momenta, set_momenta
+from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, moments, set_moments
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
-from podnet.methods.base import Method, Phase, Pool, State, phases_of
+from podnet.methods.base import Method, State, phases_of
 from podnet.methods.networks import new_network
+from podnet.methods.phases import Phase, Pool
 from podnet.nets.backbones import Backbone
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
@@ -75,7 +77,8 @@ class Learner:
         Until that task is done, any other is refused.
         """
         summary = summary_of(task)
-        phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught))
+        kept = {name: value.to(self.device) for name, value in self.kept.items()}
+        phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught), kept)
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
@@ -103,10 +106,10 @@ class Learner:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images(pool)
         with timed(self.seconds, phase.name):
-            optimizer = make_optimizer(self.network, phase, self.method.momentum, self.method.weight_decay)
+            optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()
-            if progress.momenta is not None:
-                set_momenta(optimizer, progress.momenta)
+            if progress.moments is not None:
+                set_moments(optimizer, progress.moments)
             if progress.scaler:
                 scaler.load_state_dict(progress.scaler)
             if self._moves_features(phase):
@@ -120,7 +123,7 @@ class Learner:
                 return
             if isinstance(record, Epoch):
                 progress.epoch = record.epoch + 1
-                progress.momenta = momenta(optimizer)
+                progress.moments = moments(optimizer)
                 progress.scaler = scaler.state_dict()
             yield record
 
@@ -139,7 +142,7 @@ class Learner:
 
     def features(self, images: Images) -> Tensor:
         """The embeddings (N, D) of un-augmented images."""
-        return self._extract(images, _embedding)[1]
+        return self._extract(images, embedding)[1]
 
     def forget(self, label: int) -> None:
         """Remove a class, its weights and its exemplars; the labels above it move down by one."""
@@ -190,7 +193,7 @@ class Learner:
         """Indices of the exemplars of each taught class, in the order they were chosen."""
         if self.herded is None:
             own = torch.isin(targets, torch.tensor(taught)).nonzero().flatten()
-            indices, features = self._extract(images[own], _embedding)
+            indices, features = self._extract(images[own], embedding)
             require_every_class(targets[own], indices, self.class_names)
             own = own[indices]
             reserved = self.method.reserved(quota)
@@ -201,22 +204,19 @@ class Learner:
 
     def _remember(self, task: Task) -> Iterator[Iteration]:
         """Let the method update what it keeps; yields the progress of the pass over the task's images."""
-        nothing = torch.empty(0)
-        features, targets = nothing, task.train_targets
+        batches = TaskBatches(self._pass(), task.train_images, task.train_targets, self.class_names, self.memory)
         if self.method.wants_features:
             with timed(self.seconds, "features"):
-                through, found = self._pass(), []
-                count = len(through.parts(task.train_images))
-                for i, row in enumerate(through.rows(task.train_images, _embedding)):
-                    found.append(row)
-                    yield Iteration("features", 0, 1, i + 1, count)
-                indices, features = through.gathered(found, len(task.train_images))
-                require_every_class(targets, indices, self.class_names)
-                targets = targets[indices]
-        self.kept = self.method.after_task(self.network, features, targets, self.kept)
+                yield from batches.compute_features()
+        with timed(self.seconds, "after_task"), seeded(self.seed, "after_task", task.index):
+            self.network.eval().requires_grad_()
+            kept = checked(self.method.after_task(self.network, batches, self.kept), self.method)
+            self.network.zero_grad()
+            self.kept = self.team.from_main(lambda: {name: value.cpu() for name, value in kept.items()})
+            self.team.copy_from_main(self.network)
 
     def _end(self, task: Task, images: Images, pool: Pool) -> None:
-        if self.method.keeps_exemplars:
+        if self.method.exemplars != "none" and self.memory.quota(task.seen):
             with timed(self.seconds, "herd"):
                 chosen = pool.herded()
                 name = f"{task.index:04d}.pack"
@@ -227,10 +227,9 @@ class Learner:
         means = self.method.class_means(self.kept) if self.kept else None
         if means is not None:
             self.means = means.to(self.device)
-        elif "nme" in self.method.inferences:
+        elif "nme" in self.method.inferences and self.memory.images is not None:
             with timed(self.seconds, "means"):
                 kept, targets = self.memory.images, self.memory.targets
-                assert kept is not None
                 assert targets is not None
                 features, labels = self._features(kept, targets)
                 mirrored = self._features(kept, targets, mirror=True)[0] if self.transform.flip else None
@@ -240,7 +239,7 @@ class Learner:
 
     def _features(self, images: Images, targets: Tensor, mirror: bool = False) -> tuple[Tensor, Tensor]:
         """Embeddings of the images, or of their mirror images, and the targets, on the device."""
-        indices, features = self._extract(images, _embedding, mirror)
+        indices, features = self._extract(images, embedding, mirror)
         require_every_class(targets, indices, self.class_names)
         return features, targets[indices.to(targets.device)].to(self.device)
 
@@ -277,7 +276,3 @@ class Learner:
     def restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Restore what `state` returned; method and seed must be the same."""
         saving.restore(self, tensors, meta)
-
-
-def _embedding(outputs: Outputs) -> tuple[Tensor, ...]:
-    return (outputs.embedding,)

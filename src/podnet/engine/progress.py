@@ -19,7 +19,7 @@ class Progress:
     phase: int = 0
     epoch: int = 0
     chosen: Tensor | None = None
-    momenta: list[Tensor] | None = None
+    moments: list[dict[str, Tensor]] | None = None  # of the optimiser
     scaler: dict[str, Any] | None = None  # of the loss scaler, for float16
 
 

@@ -57,8 +57,8 @@ def state(learner: Learner) -> tuple[dict[str, Tensor], dict[str, Any]]:
         meta["progress"] = {key: getattr(learner.progress, key) for key in ("task", "phase", "epoch", "scaler")}
         if learner.progress.chosen is not None:
             tensors["progress.chosen"] = learner.progress.chosen
-        for i, momentum in enumerate(learner.progress.momenta or []):
-            tensors[f"progress.momentum.{i}"] = momentum
+        for i, named in enumerate(learner.progress.moments or []):
+            tensors |= {f"progress.optimizer.{i}.{name}": value for name, value in named.items()}
     return tensors, meta
 
 
@@ -76,9 +76,20 @@ def restore(learner: Learner, tensors: Mapping[str, Tensor], meta: Mapping[str, 
     learner.means = tensors["means"].to(learner.device) if "means" in tensors else None
     learner.progress = None
     if meta["progress"] is not None:
-        count = sum(name.startswith("progress.momentum.") for name in tensors)
-        kept = [tensors[f"progress.momentum.{i}"] for i in range(count)]
-        learner.progress = Progress(chosen=tensors.get("progress.chosen"), momenta=kept or None, **meta["progress"])
+        learner.progress = Progress(
+            chosen=tensors.get("progress.chosen"), moments=_moments(tensors) or None, **meta["progress"]
+        )
+
+
+def _moments(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """What the optimiser remembers of each parameter. Earlier versions wrote SGD's momentum by another name."""
+    found = below("progress.optimizer.", tensors)
+    found |= {f"{i}.momentum_buffer": value for i, value in below("progress.momentum.", tensors).items()}
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, value in found.items():
+        number, _, kind = name.partition(".")
+        moments.setdefault(int(number), {})[kind] = value
+    return [moments[i] for i in range(len(moments))]
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

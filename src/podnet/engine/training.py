@@ -14,7 +14,8 @@ from torch import Tensor
 from podnet.engine.batches import Batch, TrainingSet
 from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError, PodnetError
-from podnet.methods.base import Phase
+from podnet.methods.base import Method
+from podnet.methods.phases import Phase
 from podnet.nets.network import Network
 from podnet.randomness import generator
 
@@ -49,27 +50,35 @@ def steps(record: Iteration | Epoch) -> tuple[int, int]:
     return record.epoch * record.iterations + record.iteration, record.epochs * record.iterations
 
 
-def make_optimizer(network: Network, phase: Phase, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """SGD over the parameters of the phase; all others no longer require gradients."""
+Moments = list[dict[str, Tensor]]  # what an optimiser remembers, for each parameter
+
+
+def make_optimizer(network: Network, phase: Phase, method: Method) -> torch.optim.Optimizer:
+    """The optimiser of the phase's parameters; all others no longer require gradients."""
     network.requires_grad_(False)
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
-    decay = weight_decay if phase.weight_decay is None else phase.weight_decay
-    optimizer = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=momentum, weight_decay=decay, fused=True)
+    if not parameters:
+        raise ConfigError(f"phase {phase.name} of {method.name} trains no parameter; leave it out of the phases.")
+    decay = method.weight_decay if phase.weight_decay is None else phase.weight_decay
+    if (phase.optimizer or method.optimizer) == "adamw":
+        return torch.optim.AdamW(parameters, lr=phase.lr(0), weight_decay=decay, fused=True)
+    sgd = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=method.momentum, weight_decay=decay, fused=True)
     # Set before the first update: if float16 overflow skips that one, the buffers would stay undefined.
-    set_momenta(optimizer, [torch.zeros(()) for _ in parameters])
-    return optimizer
+    set_moments(sgd, [{"momentum_buffer": torch.zeros(())} for _ in parameters])
+    return sgd
 
 
-def momenta(optimizer: torch.optim.SGD) -> list[Tensor]:
-    """The state of the optimiser, one tensor per parameter."""
-    return [optimizer.state[parameter]["momentum_buffer"] for parameter in optimizer.param_groups[0]["params"]]
+def moments(optimizer: torch.optim.Optimizer) -> Moments:
+    return [dict(optimizer.state[parameter]) for parameter in optimizer.param_groups[0]["params"]]
 
 
-def set_momenta(optimizer: torch.optim.SGD, kept: list[Tensor]) -> None:
-    """Restore the state of the optimiser."""
-    for parameter, momentum in zip(optimizer.param_groups[0]["params"], kept, strict=True):
-        # In the parameter's memory layout, which the fused update assumes.
-        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+def set_moments(optimizer: torch.optim.Optimizer, kept: Moments) -> None:
+    for parameter, named in zip(optimizer.param_groups[0]["params"], kept, strict=True):
+        for name, value in named.items():
+            # In the parameter's memory layout, which the fused update assumes; except for the number of updates.
+            optimizer.state[parameter][name] = (
+                value.clone() if name == "step" else torch.empty_like(parameter).copy_(value)
+            )
 
 
 def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
@@ -100,7 +109,7 @@ class Stepper:
         self,
         network: Network,
         phase: Phase,
-        optimizer: torch.optim.SGD,
+        optimizer: torch.optim.Optimizer,
         teacher: Network | None = None,
         scaler: torch.amp.GradScaler | None = None,
         team: Team = ALONE,
@@ -138,7 +147,7 @@ class Stepper:
             old = self.teacher(batch.inputs, phase.attention) if self.teacher is not None else None
         terms = _scalars(phase.loss(student, old, batch.targets), phase)
         if phase.penalty is not None:
-            terms = _joined(terms, _scalars(phase.penalty(self.network), phase), phase)
+            terms = _joined(terms, _scalars(phase.penalty(self.network, student, batch.targets), phase), phase)
         return terms
 
 

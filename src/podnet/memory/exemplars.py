@@ -24,8 +24,8 @@ class ExemplarMemory:
     def __post_init__(self) -> None:
         if (self.per_class is None) == (self.total is None):
             raise ConfigError("give memory_per_class or memory_total, one of the two.")
-        if (self.per_class or self.total or 0) < 1:
-            raise ConfigError(f"a memory of {self.per_class or self.total or 0} images given; it must be at least 1.")
+        if (self.per_class or self.total or 0) < 0:
+            raise ConfigError(f"a memory of {self.per_class or self.total} images given; it must be 0 or more.")
 
     def __len__(self) -> int:
         return 0 if self.targets is None else len(self.targets)

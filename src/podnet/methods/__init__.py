@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, get_args
 
-from podnet.methods.base import Method, Phase, Pool
+from podnet.methods.base import Idea, Method
 from podnet.methods.bic import BiC
 from podnet.methods.icarl import ICaRL
 from podnet.methods.own import load_method
+from podnet.methods.phases import Phase, Pool
 from podnet.methods.podnet import PODNet
 from podnet.methods.replay import FineTuning, Joint, Replay
 from podnet.methods.ucir import UCIR
@@ -30,7 +33,18 @@ __all__ = [
     "load_method",
 ]
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (PODNet, UCIR, ICaRL, BiC, Replay, FineTuning, Joint)}
+
+def _found() -> dict[str, type[Method]]:
+    """The methods in the files of this folder, by idea and year. A class without a summary of its own is a part."""
+    found: set[type[Method]] = set()
+    for file in iter_modules(__path__):
+        members = vars(import_module(f"{__name__}.{file.name}")).values()
+        found |= {m for m in members if isinstance(m, type) and issubclass(m, Method) and "summary" in vars(m)}
+    ideas = get_args(Idea)
+    return {m.name: m for m in sorted(found, key=lambda m: (ideas.index(m.idea), m.year, m.name))}
+
+
+METHODS = _found()
 
 
 def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:

@@ -1,69 +1,26 @@
-"""A method: its hyper-parameters as fields, a classifier, how it grows, and its phases of training as data."""
+"""A method: its hyper-parameters as fields, a classifier, how it grows, its phases of training, what it keeps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from podnet.data.augment import Intensity
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
-from podnet.memory.exemplars import first_of_each_class
+from podnet.methods.phases import Optimizer, Phase, warmed_up
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
-from podnet.nets.network import Network, Outputs
+from podnet.nets.network import Network
 
-# (student, teacher or None, targets) -> named terms; training minimises their sum.
-Loss = Callable[[Outputs, Outputs | None, Tensor], dict[str, Tensor]]
-Schedule = Callable[[int], float]
+Idea = Literal["own", "bounds", "replay", "distillation", "regularisation", "expansion", "closed form"]
+Exemplars = Literal["none", "optional", "needed"]  # "optional": a memory of 0 images works too
 State = dict[str, Tensor]  # what a method keeps from task to task; part of every checkpoint
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The images a task may train on: those of the new classes, then the exemplars of the old ones."""
-
-    targets: Tensor
-    taught: tuple[int, ...]  # labels of the task's classes; the others have exemplars only
-    quota: int  # exemplars a class may keep
-    herded: Callable[[], Tensor]  # indices of the exemplars of the taught classes, chosen with the current features
-
-
-def everything(pool: Pool) -> Tensor:
-    """All new images and all exemplars."""
-    return torch.arange(len(pool.targets))
-
-
-def balanced(pool: Pool) -> Tensor:
-    """As many images of each new class as of each old one: newly herded ones, and the exemplars within the quota."""
-    kept = first_of_each_class(pool.targets, pool.quota)
-    fresh = torch.isin(pool.targets[kept], torch.tensor(pool.taught))
-    return torch.cat([pool.herded(), kept[~fresh]])
-
-
-def all_parameters(network: Network) -> list[nn.Parameter]:
-    return list(network.parameters())
-
-
-def all_but_old_classes(network: Network) -> list[nn.Parameter]:
-    """Backbone, scale and the newest classes; the proxies of old classes stay fixed."""
-    old = {id(weight) for weight in network.classifier.weights[:-1]}
-    return [parameter for parameter in network.parameters() if id(parameter) not in old]
-
-
-def without_scale(network: Network) -> list[nn.Parameter]:
-    """Backbone and the newest classes."""
-    return [*network.backbone.parameters(), network.classifier.weights[-1]]
-
-
-def class_weights(network: Network) -> list[nn.Parameter]:
-    """The classifier's weights for all classes, without its scale."""
-    return list(network.classifier.weights)
 
 
 def imprint_new_classes(
@@ -90,49 +47,20 @@ def imprint_new_classes(
     classifier.add_classes(new, weights)
 
 
-@dataclass(frozen=True)
-class Phase:
-    """One stage of training, carried out by the epoch loop."""
-
-    name: str
-    loss: Loss
-    epochs: int
-    lr: Schedule  # epoch -> learning rate
-    images: Callable[[Pool], Tensor] = everything
-    parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
-    distils: bool = False  # run the teacher beside the student
-    attention: bool = False  # Grad-CAM: scores must be differentiable in the last map
-    augment: bool = True
-    update_statistics: bool = True  # BatchNorm in training mode
-    weight_decay: float | None = None  # None: the method's
-    clip: float | None = None  # clamp each gradient element
-    penalty: Callable[[Network], dict[str, Tensor]] | None = None  # terms of the weights, added to those of the loss
-
-    def __post_init__(self) -> None:
-        for part, example in {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}.items():
-            if not callable(getattr(self, part)):
-                given = getattr(self, part)
-                raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
-        if self.penalty is not None and not callable(self.penalty):
-            raise ConfigError(f"the penalty of phase {self.name} is {self.penalty!r}; give a function of the network.")
-
-
-def constant(lr: float) -> Schedule:
-    return lambda epoch: lr
-
-
-def cosine(lr: float, epochs: int, lag: int = 0) -> Schedule:
-    """Cosine annealing to zero. With `lag` 1 the first two epochs have the same learning rate (released code)."""
-    return lambda epoch: lr * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
-
-
-def stepwise(lr: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
-    """The learning rate multiplied by `factor` at each milestone, given as a share of all epochs."""
-    starts = [round(share * epochs) for share in milestones]
-    return lambda epoch: lr * factor ** sum(epoch >= start for start in starts)
-
-
 DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits, which the papers do not use
+
+
+class Batches(Protocol):
+    """The images of a task for `after_task`, un-augmented, in a fixed order."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs (B, C, H, W), normalised, and their targets (B,)."""
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        """The embeddings (N, D) of all images, and their targets."""
+
+    def with_exemplars(self) -> Batches:
+        """The same, followed by the exemplars of the old classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +75,8 @@ class Method:
     step_epochs: int | None = None  # for tasks after the first; None: the same as the first
     batch_size: int = 128
     lr: float = 0.1
+    warmup_epochs: int = 0  # the learning rate of the main phase rises over this many epochs
+    optimizer: Optimizer = "sgd"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     intensity: Intensity = "none"
@@ -154,12 +84,15 @@ class Method:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    idea: ClassVar[Idea] = "own"  # what it does against forgetting
+    year: ClassVar[int] = 0  # of its paper
+    verified: ClassVar[str] = ""  # what the implementation was compared with
     source: ClassVar[str] = ""  # FILE.py:CLASS of a user-defined method
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
-    keeps_exemplars: ClassVar[bool] = True
+    exemplars: ClassVar[Exemplars] = "needed"
     fixed: ClassVar[bool] = False  # whether the backbone never changes
-    wants_features: ClassVar[bool] = False  # whether `after_task` gets the features of the task's images
+    wants_features: ClassVar[bool] = False  # compute the features for `after_task` before it, showing progress
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     switch: ClassVar[str] = ""  # the field whose choices also have presets
@@ -216,14 +149,19 @@ class Method:
         """Add `new` classes to the network. `features()` returns the new images' features and targets."""
         network.classifier.add_classes(new)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
-        """The phases of a task that adds `new` classes to `old` ones."""
+    def rebuild(self, network: Network, new: int) -> None:
+        """Add the parameters that `grow` adds, with any values: a saved network is made again by one call a growth."""
+        # Not random ones: they would make torch import its compiler.
+        network.classifier.add_classes(new, torch.empty(new, *network.classifier.shape))
+
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
+        """The phases of a task that adds `new` classes to `old` ones; `state` is what the task before left."""
         raise NotImplementedError
 
-    def after_task(self, network: Network, features: Tensor, targets: Tensor, state: State) -> State:
-        """What the method keeps after a task, given what it kept before. May set the classifier's weights.
+    def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        """What the method keeps after a task, given what it kept before. May set weights of the network.
 
-        `features` (N, D) are those of the task's images, if the method wants them, each computed once.
+        Every process of a run calls it; what the main one returns counts in all of them.
         """
         return state
 
@@ -236,11 +174,13 @@ class Method:
         return None
 
 
-def phases_of(method: Method, old: int, new: int) -> list[Phase]:
+def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
     """The phases of a task, checked: the method may be user-defined."""
     if old and method.step_epochs is not None:
         method = replace(method, epochs=method.step_epochs)
-    phases: Any = method.phases(old, new)
+    phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
         raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
+    if phases and method.warmup_epochs:
+        phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
     return phases

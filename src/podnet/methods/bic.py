@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from podnet.errors import ConfigError
 from podnet.losses import distillation
 from podnet.memory.exemplars import first_of_each_class
-from podnet.methods.base import DIGITS, Method, Phase, Pool, stepwise
+from podnet.methods.base import DIGITS, Method, State
+from podnet.methods.phases import Phase, Pool, stepwise
 from podnet.nets.classifiers import BiasCorrectedClassifier
 from podnet.nets.network import Network, Outputs
 
@@ -32,6 +33,9 @@ class BiC(Method):
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
+    idea = "distillation"
+    year = 2019
+    verified = "loops written from the paper's equations; the authors' hyper-parameters"
     inferences = ("cnn",)
     no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
     later = frozenset({"temperature", "bias_epochs", "bias_lr", "bias_penalty"})
@@ -69,7 +73,7 @@ class BiC(Method):
         network.classifier.forget_corrections()
         network.classifier.add_classes(new)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         share = old / (old + new)  # λ in the paper
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
@@ -105,9 +109,12 @@ class BiC(Method):
             augment=False,
             update_statistics=False,
             weight_decay=0.0,
-            penalty=lambda network: {"beta": self.bias_penalty * newest_correction(network)[0][1].square()},
+            penalty=self.beta,
         )
         return [train, bias] if old and self.bias_epochs else [train]
+
+    def beta(self, network: Network, student: Outputs, targets: Tensor) -> dict[str, Tensor]:
+        return {"beta": self.bias_penalty * newest_correction(network)[0][1].square()}
 
 
 def without_corrections(network: Network) -> list[nn.Parameter]:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from podnet.fidelity import Fidelity
 from podnet.losses import icarl
-from podnet.methods.base import DIGITS, Method, Phase, stepwise
+from podnet.methods.base import DIGITS, Method, State
+from podnet.methods.phases import Phase, stepwise
 from podnet.nets.network import Outputs
 
 
@@ -30,6 +31,9 @@ class ICaRL(Method):
 
     name = "icarl"
     summary = "Binary cross-entropy with distilled old outputs, nearest mean of exemplars (Rebuffi et al., 2017)"
+    idea = "distillation"
+    year = 2017
+    verified = "loops written from the paper's equations; the authors' hyper-parameters"
     presets = {
         "imagenet": {
             "epochs": 60,
@@ -54,7 +58,7 @@ class ICaRL(Method):
     def of_run(self, classes: int) -> ICaRL:
         return replace(self, total_classes=self.total_classes or classes)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             bce = icarl(student.logits, targets, None if teacher is None else teacher.logits)
             seen = old + new

@@ -21,18 +21,19 @@ def new_network(method: Method, channels: int) -> Network:
 def network_from(tensors: Mapping[str, Tensor], method: Method, channels: int, sizes: Sequence[int]) -> Network:
     """The network with these tensors, whose classes were added in groups of these sizes."""
     with torch.device("meta"):  # allocate nothing before the tensors are known to fit
-        network = _with_classes(new_network(method, channels), sizes)
+        network = _empty(method, channels, sizes)
     for name, expected in network.state_dict().items():
         if name in tensors and tensors[name].dtype != expected.dtype:
             raise ValueError(f"{name} is {tensors[name].dtype}, not {expected.dtype}.")
     network.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
     if any(buffer.is_meta for buffer in network.buffers()):  # buffers that some timm networks create and never save
-        network = _with_classes(new_network(method, channels), sizes)
+        network = _empty(method, channels, sizes)
         network.load_state_dict(tensors)
     return network
 
 
-def _with_classes(network: Network, sizes: Sequence[int]) -> Network:
-    for size in sizes:  # random weights, replaced later, would make torch import its compiler
-        network.classifier.add_classes(size, torch.empty(size, *network.classifier.shape))
+def _empty(method: Method, channels: int, sizes: Sequence[int]) -> Network:
+    network = new_network(method, channels)
+    for size in sizes:
+        method.rebuild(network, size)
     return network

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 from podnet.errors import ConfigError, nearest
 from podnet.methods.base import Method
+
+SIGNATURES = {
+    "phases": ("self", "old", "new", "state"),
+    "after_task": ("self", "network", "batches", "state"),
+    "grow": ("self", "network", "new", "features", "seed"),
+    "rebuild": ("self", "network", "new"),
+}
 
 
 def load_method(spec: str) -> type[Method]:
@@ -32,7 +40,13 @@ def load_method(spec: str) -> type[Method]:
         if not isinstance(getattr(method, attribute, None), str):
             raise ConfigError(f'{name} of {path} lacks {attribute}: give it a line such as {attribute} = "...".')
     if method.phases is Method.phases:
-        raise ConfigError(f"{name} of {path} has no phases(self, old, new); return its phases of training there.")
+        raise ConfigError(f"{name} of {path} has no phases(self, old, new, state); return its phases there.")
+    for function, wanted in SIGNATURES.items():
+        given = tuple(inspect.signature(getattr(method, function)).parameters)
+        if len(given) != len(wanted):
+            raise ConfigError(
+                f"{function} of {name} of {path} takes {', '.join(given)}; it must take {', '.join(wanted)}."
+            )
     options = {field.name for field in fields(method)}
     for preset, values in method.presets.items():
         for option in values:

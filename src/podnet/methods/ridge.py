@@ -8,14 +8,15 @@ beside it. Every photo is also classified by the model of all the others: an hon
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.losses import best_temperature
-from podnet.methods.base import Method, Phase, State
+from podnet.methods.base import Batches, Exemplars, Method, State
+from podnet.methods.phases import Phase
 from podnet.nets.classifiers import SolvedClassifier
 from podnet.nets.network import Network
 from podnet.ridge import MOST_COMPARED, Fitted, Sums
@@ -36,9 +37,13 @@ class Ridge(Method):
 
     name = "ridge"
     summary = "Fixed features and ridge regression in closed form"
-    keeps_exemplars = False
+    idea = "closed form"
+    year = 1970
+    verified = "scikit-learn's ridge on the same features, and models built without each photo"
+    exemplars: ClassVar[Exemplars] = "none"
     wants_features = True
     fixed = True
+    presets = {"digits": {"backbone": "resnet32"}}  # random features: the pretrained networks see coloured images
 
     @property
     def roots(self) -> bool:
@@ -47,10 +52,14 @@ class Ridge(Method):
     def classifier(self, dim: int) -> SolvedClassifier:
         return SolvedClassifier(dim)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         return []
 
-    def after_task(self, network: Network, features: Tensor, targets: Tensor, state: State) -> State:
+    def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        return self.after_features(network, *batches.features(), state)
+
+    def after_features(self, network: Network, features: Tensor, targets: Tensor, state: State) -> State:
+        """The classifier with these features (N, D) added, and what is kept."""
         unit = F.normalize(features).half().cpu()
         if self.keep == "sums":
             return self._summed(network, unit, targets, state)
@@ -126,7 +135,7 @@ class RidgeWithPhotos(Ridge):
     """The same, and exemplars are kept: photos to look at, or to train on later."""
 
     name = "ridge-photos"
-    keeps_exemplars = True
+    exemplars = "needed"
 
 
 UNMEASURED = 0.1  # temperature if there are too few photos to fit one

@@ -10,16 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.losses import less_forget, margin_ranking
-from podnet.methods.base import (
-    DIGITS,
-    Method,
-    Phase,
-    all_but_old_classes,
-    balanced,
-    class_weights,
-    imprint_new_classes,
-    stepwise,
-)
+from podnet.methods.base import DIGITS, Method, State, imprint_new_classes
+from podnet.methods.phases import Phase, all_but_old_classes, balanced, class_weights, stepwise
 from podnet.nets.classifiers import CosineClassifier
 from podnet.nets.network import Network, Outputs
 
@@ -39,6 +31,9 @@ class UCIR(Method):
 
     name = "ucir"
     summary = "Cosine classifier, less-forget constraint and margin ranking (Hou et al., 2019)"
+    idea = "distillation"
+    year = 2019
+    verified = "loops written from the paper's equations; the authors' hyper-parameters and ResNet"
     later = frozenset({"lambda_base", "ranking_weight", "negatives", "margin", "finetune_epochs", "finetune_lr"})
     presets = {
         "imagenet": {
@@ -58,7 +53,7 @@ class UCIR(Method):
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         imprint_new_classes(network, new, features, seed, unit=True)
 
-    def phases(self, old: int, new: int) -> list[Phase]:
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
         weight = self.lambda_base * sqrt(old / new)
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:

@@ -47,7 +47,7 @@ def seconds(planned: Planned, done: int = 0) -> float:
     for task in range(planned.tasks):
         new = int(planned.options["base" if task == 0 else "increment"])
         kept = memory.quota(old + new)
-        for number, phase in enumerate([] if task < done else phases_of(method, old, new)):
+        for number, phase in enumerate([] if task < done else phases_of(method, old, new, {})):
             if number == 0:
                 total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
             else:  # on a balanced set, training only the classifier

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.data import SOURCES
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, nearest, one_of
 from podnet.methods import METHODS, Method, configured, load_method
 from podnet.nets.backbones import BACKBONES
 from podnet.runs.experiment import Experiment
@@ -26,13 +26,13 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     name = str(options.pop("method", "podnet"))
     if name.endswith(".py"):
         raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
-    method_class = load_method(name) if ".py:" in name else METHODS[_one_of("method", name, METHODS)]
+    method_class = load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
     options.setdefault("dataset", "digits")
-    source = SOURCES[_one_of("dataset", options["dataset"], SOURCES)]
+    source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
     own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
     given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
     if "backbone" in own:
-        _one_of("backbone", own["backbone"], BACKBONES)
+        one_of("backbone", own["backbone"], BACKBONES)
     given["order"] = spell_out(given.get("order", source.order))
     method = configured(method_class, source.family, own, given["dataset"])
     if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
@@ -64,12 +64,6 @@ def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]
 
 def _experiment_options() -> set[str]:
     return {f.name for f in fields(Experiment)} - {"method"}
-
-
-def _one_of(option: str, value: Any, known: Iterable[str]) -> str:
-    if value not in (names := sorted(known)):
-        raise ConfigError(f"{option} is {value!r}; it must be one of {', '.join(names)}.{nearest(str(value), names)}")
-    return str(value)
 
 
 def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,8 +113,18 @@ class Experiment:
         dataset = self.load_dataset(team)
         return dataset, self.tasks(dataset), self.learner(dataset, team, folder)
 
+    def _require_no_need_of_exemplars(self) -> None:
+        if self.method.exemplars == "needed":
+            raise ConfigError(
+                f"{self.method.name} needs exemplars, and the memory is 0; give --memory-per-class 1 or more, "
+                "or a method that works without: 'podnet methods' says which."
+            )
+
     def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
-        if not self.method.keeps_exemplars:
+        if self.method.exemplars == "none":
+            return
+        if self.memory_per_class == 0 or self.memory_total == 0:
+            self._require_no_need_of_exemplars()
             return
         self.method.reserved(self.memory().quota(len(order)))
         counts = images_of_each_class(dataset, self.images_per_class)[order]

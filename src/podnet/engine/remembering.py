@@ -1,0 +1,81 @@
+"""After a task: the images the method may look at once more, and what it keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from podnet.data.images import Images, feed, join, require_every_class, to_device
+from podnet.engine.extraction import BATCH, PHOTOS, Pass
+from podnet.engine.training import Iteration
+from podnet.errors import ConfigError
+from podnet.memory.exemplars import ExemplarMemory
+from podnet.methods.base import Method, State
+from podnet.nets.network import Outputs
+
+
+class TaskBatches:
+    """The images of a task, un-augmented: in batches, the same in every process, or as features, each computed once."""
+
+    def __init__(
+        self, through: Pass, images: Images, targets: Tensor, class_names: list[str], memory: ExemplarMemory
+    ) -> None:
+        self.through = through
+        self.images = images
+        self.targets = targets
+        self.class_names = class_names
+        self.memory = memory
+        self._features: tuple[Tensor, Tensor] | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        parts = torch.arange(len(self.targets)).split(BATCH if isinstance(self.images, Tensor) else PHOTOS)
+        for part, pixels in feed(self.images, parts):
+            if len(part):
+                inputs = self.through.transform.normalise(to_device(pixels, self.through.device))
+                yield inputs, self.targets[part].to(self.through.device)
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        """The embeddings (N, D) of all readable images, and their targets."""
+        for _ in self.compute_features():
+            pass
+        assert self._features is not None
+        return self._features
+
+    def compute_features(self) -> Iterator[Iteration]:
+        """Compute the features unless they are there; yields the progress."""
+        if self._features is not None:
+            return
+        found = []
+        count = len(self.through.parts(self.images))
+        for i, row in enumerate(self.through.rows(self.images, embedding)):
+            found.append(row)
+            yield Iteration("features", 0, 1, i + 1, count)
+        indices, features = self.through.gathered(found, len(self.images))
+        require_every_class(self.targets, indices, self.class_names)
+        self._features = features, self.targets[indices.to(self.targets.device)]
+
+    def with_exemplars(self) -> TaskBatches:
+        """The same, followed by the exemplars of the old classes."""
+        if self.memory.images is None or self.memory.targets is None:
+            return self
+        images, targets = join(self.images, self.memory.images), torch.cat([self.targets, self.memory.targets])
+        return TaskBatches(self.through, images, targets, self.class_names, self.memory)
+
+
+def embedding(outputs: Outputs) -> tuple[Tensor, ...]:
+    return (outputs.embedding,)
+
+
+def checked(state: Any, method: Method) -> State:
+    """What `after_task` returned, detached; the method may be user-defined."""
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ConfigError(
+            f"after_task of {method.name} returned {type(state).__name__}; return the state, a dict of named tensors."
+        )
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(f"the state of {method.name} has {name} = {value!r}; it must be a tensor.")
+    return {name: value.detach().contiguous() for name, value in state.items()}

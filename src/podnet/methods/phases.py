@@ -1,0 +1,117 @@
+"""A phase of training as data: which images, which parameters, which loss, for how long, at which learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from podnet.errors import ConfigError, one_of
+from podnet.memory.exemplars import first_of_each_class
+from podnet.nets.network import Network, Outputs
+
+Terms = dict[str, Tensor]  # named terms of a loss; training minimises their sum
+Loss = Callable[[Outputs, Outputs | None, Tensor], Terms]  # of student, teacher or None, and targets
+Penalty = Callable[[Network, Outputs, Tensor], Terms]  # of the network, its outputs and targets
+Schedule = Callable[[int], float]
+Optimizer = Literal["sgd", "adamw"]
+OPTIMIZERS: tuple[Optimizer, ...] = ("sgd", "adamw")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The images a task may train on: those of the new classes, then the exemplars of the old ones."""
+
+    targets: Tensor
+    taught: tuple[int, ...]  # labels of the task's classes; the others have exemplars only
+    quota: int  # exemplars a class may keep
+    herded: Callable[[], Tensor]  # indices of the exemplars of the taught classes, chosen with the current features
+
+
+def everything(pool: Pool) -> Tensor:
+    """All new images and all exemplars."""
+    return torch.arange(len(pool.targets))
+
+
+def balanced(pool: Pool) -> Tensor:
+    """As many images of each new class as of each old one: newly herded ones, and the exemplars within the quota."""
+    kept = first_of_each_class(pool.targets, pool.quota)
+    fresh = torch.isin(pool.targets[kept], torch.tensor(pool.taught))
+    return torch.cat([pool.herded(), kept[~fresh]])
+
+
+def all_parameters(network: Network) -> list[nn.Parameter]:
+    return list(network.parameters())
+
+
+def all_but_old_classes(network: Network) -> list[nn.Parameter]:
+    """Backbone, scale and the newest classes; the proxies of old classes stay fixed."""
+    old = {id(weight) for weight in network.classifier.weights[:-1]}
+    return [parameter for parameter in network.parameters() if id(parameter) not in old]
+
+
+def without_scale(network: Network) -> list[nn.Parameter]:
+    """Backbone and the newest classes."""
+    return [*network.backbone.parameters(), network.classifier.weights[-1]]
+
+
+def class_weights(network: Network) -> list[nn.Parameter]:
+    """The classifier's weights for all classes, without its scale."""
+    return list(network.classifier.weights)
+
+
+def constant(lr: float) -> Schedule:
+    return lambda epoch: lr
+
+
+def cosine(lr: float, epochs: int, lag: int = 0) -> Schedule:
+    """Cosine annealing to zero. With `lag` 1 the first two epochs have the same learning rate (released code)."""
+    return lambda epoch: lr * (1 + math.cos(math.pi * max(0, epoch - lag) / epochs)) / 2
+
+
+def stepwise(lr: float, epochs: int, milestones: Iterable[float], factor: float) -> Schedule:
+    """The learning rate multiplied by `factor` at each milestone, given as a share of all epochs."""
+    starts = [round(share * epochs) for share in milestones]
+    return lambda epoch: lr * factor ** sum(epoch >= start for start in starts)
+
+
+def warmed_up(schedule: Schedule, epochs: int) -> Schedule:
+    """The schedule, reached by a linear rise over the first epochs."""
+    return lambda epoch: schedule(epoch) * min(1.0, (epoch + 1) / (epochs + 1))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of training, carried out by the epoch loop."""
+
+    name: str
+    loss: Loss
+    epochs: int
+    lr: Schedule  # epoch -> learning rate
+    images: Callable[[Pool], Tensor] = everything
+    parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
+    distils: bool = False  # run the teacher beside the student
+    attention: bool = False  # Grad-CAM: scores must be differentiable in the last map
+    augment: bool = True
+    update_statistics: bool = True  # BatchNorm in training mode
+    optimizer: Optimizer | None = None  # None: the method's
+    weight_decay: float | None = None  # None: the method's
+    clip: float | None = None  # clamp each gradient element
+    penalty: Penalty | None = None  # terms that need the network itself, added to those of the loss
+
+    def __post_init__(self) -> None:
+        for part, example in {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}.items():
+            if not callable(getattr(self, part)):
+                given = getattr(self, part)
+                raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
+        if self.penalty is not None and not callable(self.penalty):
+            raise ConfigError(
+                f"the penalty of phase {self.name} is {self.penalty!r}; "
+                "give a function, such as penalty(network, student, targets)."
+            )
+        if self.optimizer is not None:
+            one_of(f"the optimizer of phase {self.name}", self.optimizer, OPTIMIZERS)
