@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from coloured import HUES, photos_of
+from coloured import HUES, copied, photos_of
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
@@ -30,16 +30,9 @@ def learn(model, photos, *options):
 
 def tints(folder, *names, count=12, first=0):
     """Classes whose colours vary so much from photo to photo that a model mistakes some of them."""
-    for name in names:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for i in range(first, first + count):
-            draws = np.random.default_rng([i, *name.encode()])
-            noise = draws.normal(HUES[name] + draws.normal(0, VARIED, 3), 30, (24, 28, 3))
-            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    return photos_of(folder, *names, count=count, first=first, varied=70)
 
 
-VARIED = 70
 THREE = ("blue", "green", "red")
 
 
@@ -83,10 +76,7 @@ def hues(tmp_path_factory):
 
 @pytest.fixture
 def own(hues, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((hues / "m.podnet").read_bytes())
-    return path
+    return copied(hues / "m.podnet", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from coloured import HUES, photos_of
+from coloured import HUES, accuracy, copied, photos_of, two_lessons
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
@@ -19,35 +19,18 @@ from podnet.errors import DataError, PodnetError
 from podnet.model import lessons
 from podnet.model.loading import load_model
 from podnet.model.planning import prepare
-from podnet.model.predict import predict
 
 QUICK = ["--image-size", "64", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A model that learned three classes, then one more; and the photos."""
-    root = tmp_path_factory.mktemp("own")
-    first = photos_of(root / "first", "red", "green", "blue")
-    second = photos_of(root / "second", "grey")
-    assert main(["learn", str(root / "m.podnet"), str(first), *QUICK]) == 0
-    before = (root / "m.podnet").read_bytes()
-    assert main(["learn", str(root / "m.podnet"), str(second), *QUICK]) == 0
-    (root / "before.podnet").write_bytes(before)
-    return root
+    return two_lessons(tmp_path_factory.mktemp("own"), QUICK)
 
 
 @pytest.fixture
 def own(learned, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((learned / "m.podnet").read_bytes())
-    return path
-
-
-def accuracy(model, collection):
-    answers = predict(model, [(photo.label, photo.source) for photo in collection.photos], "nme")
-    return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
+    return copied(learned / "m.podnet", tmp_path)
 
 
 def test_a_preview_changes_nothing(learned, tmp_path, capsys):

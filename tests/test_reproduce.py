@@ -267,7 +267,8 @@ def test_two_commands_at_once_run_everything_once(tmp_path):
     both = [subprocess.Popen([*arguments, *more], stdout=subprocess.PIPE, text=True) for more in ([], alone)]
     printed = "".join(process.communicate()[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    assert printed.count(" done ") == 6  # three numbers of proxies and three first tasks
+    # Three numbers of proxies and three first tasks; done in both, if one ends while the other is about to start it.
+    assert printed.count(" done ") >= 6
     for record in planned("proxies", tmp_path)[:3]:
         entries = json.loads((record.record.folder / "environment.json").read_text())
         assert len(entries) == 2  # of its first task and its own: nobody resumed it

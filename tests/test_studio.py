@@ -23,10 +23,9 @@ from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
 from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
-from podnet.model.changing import changing
+from podnet.model.changing import accept, can_undo, changing, undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.undo import accept, can_undo, undo
 from podnet.paper.numbers import published
 from podnet.studio.index import RunIndex
 from podnet.studio.model_view import ModelView, interval_of, nearest_classes, plane
@@ -264,7 +263,7 @@ def test_a_run_that_was_replaced_is_another_run(tmp_path):
     make_run(tmp_path / "a", 3, seed=1, epochs=1, base=4)
     index.refresh()
     [first] = index.since(0).runs
-    run = index.run(json.loads(first)["id"])
+    run = index.entry(json.loads(first)["id"]).run
     assert len(run.epochs()) == 3
     before = run.generation(run.epochs_file)
     shutil.rmtree(tmp_path / "a")
@@ -272,7 +271,7 @@ def test_a_run_that_was_replaced_is_another_run(tmp_path):
     index.refresh()
     [second] = index.since(0).runs
     assert json.loads(first)["curves"] != json.loads(second)["curves"]
-    run = index.run(json.loads(second)["id"])
+    run = index.entry(json.loads(second)["id"]).run
     assert [line["task"] for line in run.results()] == [0, 1, 2]
     assert len(run.epochs()) == 6
     assert run.generation(run.epochs_file) != before

@@ -6,42 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from coloured import HUES, photos_of
+from coloured import HUES, TRAINED, accuracy, copied, photos_of, two_lessons
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.errors import PodnetError
 from podnet.model import lessons
-from podnet.model.changing import changing, checkpoint_file
+from podnet.model.changing import accept, changing, checkpoint_file, undo
 from podnet.model.loading import load_model
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.planning import plan, prepare
-from podnet.model.predict import predict
 from podnet.model.settings import choose
-from podnet.model.undo import accept, undo
-
-TRAINED = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "4", "--finetune-epochs", "2"]
-TRAINED += ["--exemplars", "4", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A model that learned three classes, then one more; and the photos."""
-    root = tmp_path_factory.mktemp("own")
-    first = photos_of(root / "first", "red", "green", "blue")
-    second = photos_of(root / "second", "grey")
-    assert main(["learn", str(root / "m.podnet"), str(first), *TRAINED]) == 0
-    before = (root / "m.podnet").read_bytes()
-    assert main(["learn", str(root / "m.podnet"), str(second), *TRAINED]) == 0
-    (root / "before.podnet").write_bytes(before)
-    return root
+    return two_lessons(tmp_path_factory.mktemp("own"), TRAINED)
 
 
 @pytest.fixture
 def own(learned, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((learned / "m.podnet").read_bytes())
-    return path
+    return copied(learned / "m.podnet", tmp_path)
 
 
 def test_it_learns_and_goes_on_learning(learned):
@@ -57,11 +41,6 @@ def test_it_learns_and_goes_on_learning(learned):
     assert accuracy(after, fresh) > 0.8
     left = [path.name for path in learned.iterdir() if path.name.startswith(".")]
     assert [name.split("-")[0] for name in left] == [".m.podnet.before"]  # for undo
-
-
-def accuracy(model, collection):
-    answers = predict(model, [(photo.label, photo.source) for photo in collection.photos], "nme")
-    return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
 
 
 def test_known_classes_are_refreshed_only_when_asked(own, learned, tmp_path, capsys):

@@ -136,8 +136,7 @@ def _spread(sums: Sums, means: Tensor, centre: Tensor) -> Tensor:
 def _decomposed(weighed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Q (N, K), V (D, K) and s (K,) with B = Q Vᵀ, QᵀQ = diag(s), from the smaller of B Bᵀ and Bᵀ B."""
     if len(weighed) <= weighed.shape[1]:
-        spectrum, vectors = _eigen(weighed @ weighed.t())
-        spectrum, vectors = _nonzero(spectrum, vectors)
+        spectrum, vectors = _nonzero(*_eigen(weighed @ weighed.t()))
         lengths = spectrum.sqrt()
         return vectors * lengths, weighed.t() @ (vectors / lengths), spectrum
     spectrum, vectors = _nonzero(*_eigen(weighed.t() @ weighed))

@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image
 
 from podnet.bench import plain
-from podnet.bench.alone import alone
-from podnet.bench.measure import Figure, figure, in_turns, ratio, seconds
+from podnet.bench.measure import Figure, alone, figure, in_turns, ratio, seconds
 from podnet.bench.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
 from podnet.bench.training import BATCH, BATCHES, Epochs, both_sides
 from podnet.engine.timing import timed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from podnet.bench.measure import Figure
 from podnet.bench.suite import GROUPS, LONG, measured
+from podnet.cli.printing import say
 from podnet.errors import ConfigError, nearest
 from podnet.io.files import write_atomically
 
@@ -33,8 +35,8 @@ def bench_command(known: argparse.Namespace) -> int:
         found |= figures
         console.print(_table(name, figures))
         # After each group, so that interrupting the next one loses nothing.
-        write_atomically(output, json.dumps({key: value.as_json() for key, value in found.items()}, indent=2) + "\n")
-    console.print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
+        write_atomically(output, json.dumps({key: asdict(value) for key, value in found.items()}, indent=2) + "\n")
+    say(console, f"written: {output}")
     return 0
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from podnet.cli.display import show
+from podnet.cli.printing import say
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.processes import keep_freed_memory
@@ -54,7 +55,7 @@ def demo_command(known: argparse.Namespace) -> int:
     groups = {METHODS[name]: [record] for name, record in runs.items()}
     contents: list[Grid | Captioned] = [Captioned("What is still known", figure), comparison_grid(groups, "Averages")]
     page = write_report(output, "Forgetting, seen", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
-    console.print(f"picture: {picture}\npage:    {page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"picture: {picture}\npage:    {page}")
     return 0
 
 

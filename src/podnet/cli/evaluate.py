@@ -12,7 +12,7 @@ from rich.text import Text
 from torch import Tensor
 
 from podnet.cli.model_options import reject_rate, workers
-from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_all
+from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_skipped
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
@@ -53,9 +53,7 @@ def evaluate_command(known: argparse.Namespace) -> int:
             say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of classes it does not know")
     if unknown:
         say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
-    if collection.skipped:
-        say(console, f"skipped: {len(collection.skipped)}")
-        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
+    say_skipped(console, collection.skipped)
     say(console, f"confusion matrix: {printable(picture)}")
     return 0
 
@@ -78,7 +76,6 @@ def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> 
 
 
 def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
-    """The confusion matrices of all inferences."""
     matrices = {
         inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
     }

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from podnet.cli.printing import say
 from podnet.errors import printable
+from podnet.model.changing import undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
-from podnet.model.undo import undo
 
 
 def forget_command(known: argparse.Namespace) -> int:

@@ -13,12 +13,11 @@ from podnet.errors import printable
 from podnet.io.files import write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
-from podnet.model.changing import checkpoint_file
+from podnet.model.changing import can_undo, checkpoint_file
 from podnet.model.lessons import interrupted
 from podnet.model.loading import load_model
 from podnet.model.measure import measured_on, then_and_now
 from podnet.model.model import Model
-from podnet.model.undo import can_undo
 
 
 def info_command(known: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from podnet.cli.display import bar
 from podnet.cli.model_options import workers
-from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say, say_all
+from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say, say_all, say_skipped
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.training import Iteration, steps
@@ -77,9 +77,7 @@ def _preview(console: Console, path: Path, lesson: Lesson) -> None:
         say(console, f"left out, because the model has them already: {wanted - used} photos")
     if todo.ignored:
         say(console, "photos of known classes are not used; --include-known refreshes the classes with them")
-    if collection.skipped:
-        say(console, f"skipped: {len(collection.skipped)}")
-        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
+    say_skipped(console, collection.skipped)
     chosen = vars(choice.settings) | vars(choice.training)
     words = [f"{name.replace('_', ' ')} {chosen[name]} ({why})" for name, why in choice.reasons.items()]
     if words:

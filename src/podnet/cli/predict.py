@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import glob
+import io
 import json
 import os
 import sys
@@ -34,8 +35,14 @@ def predict_command(known: argparse.Namespace) -> int:
     inference = known.inference or best_inference(model.history[-1])
     files = list(_sources(known.images))
     with with_threads(known.threads):
-        answers = predict(model, files, inference, known.top, workers(known, len(files)), reject)
-        failures = list(WRITERS[known.format](answers))
+        if known.format == "csv":
+            print("file,rank,class,confidence,unknown")
+        failures = []
+        for answer in predict(model, files, inference, known.top, workers(known, len(files)), reject):
+            if isinstance(answer, Failure):
+                failures.append(answer)
+            else:
+                print(FORMATS[known.format](answer), flush=True)
     for failure in failures:
         print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
     return 1 if failures else 0
@@ -80,39 +87,22 @@ def _from_standard_input() -> Iterator[NamedSource]:
         yield "-", data
 
 
-def _write_table(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
-        words = f"unknown (nearest: {best})" if answer.unknown else best
-        print(f"{printable(answer.file)}: {words}", flush=True)
+def _as_table(answer: Prediction) -> str:
+    best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
+    return f"{printable(answer.file)}: " + (f"unknown (nearest: {best})" if answer.unknown else best)
 
 
-def _write_json_lines(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
-        print(json.dumps({"file": answer.file, "unknown": answer.unknown, "predictions": ranked}), flush=True)
+def _as_json_line(answer: Prediction) -> str:
+    ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
+    return json.dumps({"file": answer.file, "unknown": answer.unknown, "predictions": ranked})
 
 
-def _write_csv(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "rank", "class", "confidence", "unknown"])
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        for rank, (name, value) in enumerate(answer.ranked, start=1):
-            writer.writerow([printable(answer.file), rank, name, f"{value:.6f}", "yes" if answer.unknown else "no"])
-        sys.stdout.flush()
+def _as_csv(answer: Prediction) -> str:
+    text, unknown = io.StringIO(), "yes" if answer.unknown else "no"
+    ranks = enumerate(answer.ranked, start=1)
+    rows = [(printable(answer.file), rank, name, f"{value:.6f}", unknown) for rank, (name, value) in ranks]
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().removesuffix("\n")
 
 
-WRITERS: dict[str, Callable[[Iterable[Prediction | Failure]], Iterator[Failure]]] = {
-    "table": _write_table,
-    "jsonl": _write_json_lines,
-    "csv": _write_csv,
-}
+FORMATS: dict[str, Callable[[Prediction], str]] = {"table": _as_table, "jsonl": _as_json_line, "csv": _as_csv}

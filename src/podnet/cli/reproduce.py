@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from podnet.cli.display import bar
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
+from podnet.cli.printing import say
 from podnet.data import SOURCES, Dataset
 from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, nearest
@@ -61,7 +62,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     name = f"{known.name}-{known.scale}" + ("-paper" if known.fidelity == "paper" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
     for sentence in failed:
-        console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"failed: {sentence}")
     return 1 if failed else 0
 
 
@@ -186,7 +187,7 @@ def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: b
             if outcome is None:
                 continue
             line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
-            progress.console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+            say(progress.console, line.rstrip())
             if outcome.status == "failed":
                 failed.append(f"{outcome.planned.label}: {outcome.message}")
     return failed
@@ -207,4 +208,4 @@ def _report(
     title = benchmarks[0].title if len(benchmarks) == 1 else "Every table and figure of the paper"
     intro = f"PODNet (Douillard et al., ECCV 2020) at scale {scale}."
     page = write_report(folder, title, intro, contents, [(run.label, run.record) for run in runs.values()])
-    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"report: {page}")

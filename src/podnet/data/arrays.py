@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.errors import DataError
+
+# What numpy raises for a damaged .npz file.
+BROKEN = (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, RuntimeError, BadZipFile, zlib.error)
 
 
 def as_images(array: ArrayLike) -> Tensor:
@@ -106,16 +109,7 @@ def load_npz(path: Path) -> Dataset:
             arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except BROKEN as error:
         raise DataError(f"{path} is no .npz file of plain arrays, or is damaged; write it with numpy.savez.") from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")

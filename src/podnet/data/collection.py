@@ -46,7 +46,6 @@ class Collection:
         return dict(Counter(photo.label for photo in self.photos))
 
     def of(self, labels: Iterable[str]) -> Collection:
-        """The photos of some classes."""
         wanted = set(labels)
         return Collection(tuple(photo for photo in self.photos if photo.label in wanted))
 

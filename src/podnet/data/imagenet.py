@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from podnet.data.arrays import BROKEN
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.data.photos import Photos, Unreadable
@@ -32,7 +31,6 @@ LARGE = 1000
 UCIR_SEED = 1993
 WORTH_CACHING = 20_000  # files; fewer are listed quickly enough
 CACHE_FORMAT = 1
-BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +43,7 @@ class Split:
 
 
 def load_imagenet(
-    path: Path,
-    subset: str = "all",
-    image_size: int = 224,
-    workers: int = 0,
-    unreadable: Unreadable = "error",
+    path: Path, subset: str = "all", image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error"
 ) -> Dataset:
     """The photos of a folder in the ILSVRC layout, classes sorted by name; photos are read when training needs them.
 
@@ -172,11 +166,11 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
 def _read_folders(root: Path, split: str) -> Split:
     """One class per folder. The list of a large split is cached in a file until a class folder changes."""
     folder = root / split
-    stamps = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder) if _is_class(entry)}
-    stamps = dict(sorted(stamps.items()))
+    entries = [entry for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+    stamps = {entry.name: entry.stat().st_mtime_ns for entry in sorted(entries, key=lambda entry: entry.name)}
     if not stamps:
         raise DataError(f"{folder} has no class folders; {WANTED}.")
-    places = (root / f".podnet-{split}.npz", _user_cache() / f"{_digest(folder)}.npz")
+    places = (root / f".podnet-{split}.npz", _user_cache(folder))
     cached = (_read_cache(place, folder, stamps) for place in places)
     return next((found for found in cached if found), None) or _scan(folder, stamps, places)
 
@@ -202,16 +196,9 @@ def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -
     return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(map(printable, stamps)))
 
 
-def _is_class(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet"
-
-
-def _digest(folder: Path) -> str:
-    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+def _user_cache(folder: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet" / f"{digest}.npz"
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:

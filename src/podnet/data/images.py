@@ -44,7 +44,6 @@ def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str])
 
 
 def join(first: Images, second: Images) -> Images:
-    """Concatenate images."""
     if isinstance(first, Photos) and isinstance(second, Photos):
         return first.followed_by(second)
     assert isinstance(first, Tensor)
@@ -86,4 +85,4 @@ def from_tensors(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> I
     """The images saved by `to_tensors`; None if there were none."""
     if "images" in tensors:
         return tensors["images"]
-    return Photos.from_state(tensors, shelf=shelf) if "bytes" in tensors else None
+    return Photos.from_state(tensors, shelf) if "bytes" in tensors else None

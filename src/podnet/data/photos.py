@@ -79,10 +79,7 @@ class Photos:
         return replace(self, sources=Selection((*first.parts, *second.parts), rows))
 
     def batches(
-        self,
-        parts: Sequence[Tensor],
-        draws: torch.Generator | None = None,
-        rows: Callable[[int], Tensor] | None = None,
+        self, parts: Sequence[Tensor], draws: torch.Generator | None = None, rows: Callable[[int], Tensor] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 
@@ -147,15 +144,9 @@ class Photos:
         return {**state_of(self.sources), "size": torch.tensor(self.size)}
 
     @classmethod
-    def from_state(
-        cls,
-        tensors: Mapping[str, Tensor],
-        workers: int = 0,
-        unreadable: Unreadable = "error",
-        shelf: Shelf | None = None,
-    ) -> Photos:
+    def from_state(cls, tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Photos:
         """Restore photos from their `state`; packs are on the shelf."""
-        return cls(from_state(tensors, shelf), int(tensors["size"]), workers, unreadable)
+        return cls(from_state(tensors, shelf), int(tensors["size"]))
 
     @property
     def _in_memory(self) -> bool:

@@ -90,9 +90,13 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def inode(path: Path) -> int | None:
-    """The inode of a file, if it exists; `write_atomically` makes a new one."""
-    return path.stat().st_ino if path.exists() else None
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file does; None if it cannot be found."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:

@@ -50,7 +50,6 @@ KEPT = {"features": "features of all photos", "sums": "sums of the photos' featu
 
 
 def card(model: Model, title: str) -> str:
-    """The card of a model, whole."""
     entry, settings = model.history[-1], model.settings
     best = best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})

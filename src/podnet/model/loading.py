@@ -58,7 +58,7 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
     names = [record.name for record in classes]
     _check_meta(meta, names)
     temperatures = {str(name): float(value) for name, value in meta["temperatures"].items()}
-    require_room(settings.backbone, 3, tensors)
+    require_room(settings.backbone, tensors)
     learner = make_learner(settings, UNTRAINED, device)
     learner.restore(below("learner.", tensors), learned)
     _check_weights(learner, len(names))

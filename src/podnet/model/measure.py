@@ -46,7 +46,6 @@ def confidences(scores: Tensor, temperature: float) -> Tensor:
 
 
 def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
-    """Measure both inferences."""
     return {name: Measured.of(table.argmax(1), targets, classes) for name, table in tables(scores).items()}
 
 

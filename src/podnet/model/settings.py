@@ -28,6 +28,7 @@ UPDATES_PER_EPOCH = 8  # at least, so that few photos do not form a single batch
 BATCH_SIZES = (64, 32, 16, 8)
 FEW_FROM_NOTHING = 300  # photos a class that a network without pretrained weights wants
 TRAIN = ("auto", "never", "always")
+KEEPS = get_args(Keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Settings:
             raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
         if self.exemplars < 1:
             raise ConfigError(f"exemplars is {self.exemplars}; keep at least 1 photo of each class.")
-        if self.keep not in get_args(Keep):
+        if self.keep not in KEEPS:
             raise ConfigError(f"keep is {self.keep!r}; it must be features, photos or sums.{nearest(self.keep, KEEPS)}")
         if self.trained and self.keep != "photos":
             raise ConfigError(f"keep is {self.keep!r}, but training needs photos of the old classes: --keep photos.")
@@ -62,9 +63,6 @@ class Settings:
     def least_area(self) -> float:
         """Least area of a random crop: larger for the few epochs on pretrained features."""
         return 0.35 if self.pretrained else LEAST_AREA
-
-
-KEEPS = get_args(Keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,35 +159,24 @@ def _require_fitting_size(settings: Settings) -> None:
         raise ConfigError(f"{settings.backbone} sees {expected.size} pixels, not {settings.image_size}.")
 
 
-def _own_size(backbone: str) -> int:
-    expected = expected_images(backbone)
-    assert expected is not None  # it has weights of its own
-    return expected.size
-
-
 def _suggest_settings(
     collection: Collection, given: Mapping[str, Any], train: str, on_gpu: bool
 ) -> dict[str, tuple[Any, str]]:
     """Name -> value and reason."""
     from_nothing = given.get("weights") == "none"
-    if from_nothing or "backbone" in given:
-        named = given.get("backbone", "")
-        if named:
-            require_known(named)
-        if not from_nothing and (weights := default_weights(named)) != "none":
-            size = _own_size(named)
-            return {
-                "image_size": (size, f"what {named} was made for"),
-                "weights": (weights, "pretrained features make a few photos enough"),
-                **_suggest_training_at_all(given, train == "always"),
-            }
+    named = given.get("backbone", "" if from_nothing else PRETRAINED)
+    if named:
+        require_known(named)
+    if from_nothing or default_weights(named) == "none":
         if train == "never":
             raise ConfigError(f"{named or 'a network from nothing'} knows nothing yet; leave --train never out.")
         return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
+    expected = expected_images(named)
+    assert expected is not None  # it has weights of its own
     return {
-        "backbone": (PRETRAINED, "pretrained, and quick on a CPU"),
-        "image_size": (_own_size(PRETRAINED), f"what {PRETRAINED} was made for"),
-        "weights": (default_weights(PRETRAINED), "pretrained features make a few photos enough"),
+        "backbone": (named, "pretrained, and quick on a CPU"),  # unless it is given
+        "image_size": (expected.size, f"what {named} was made for"),
+        "weights": (default_weights(named), "pretrained features make a few photos enough"),
         **_suggest_training_at_all(given, train == "always"),
     }
 

@@ -68,11 +68,11 @@ def start_from(backbone: Backbone, name: str, weights: str, seed: int) -> None:
     backbone.load_state_dict(match(backbone.state_dict(), given, printable(weights), ordered), strict=False)
 
 
-def require_room(backbone: str, channels: int, tensors: Mapping[str, Tensor]) -> None:
+def require_room(backbone: str, tensors: Mapping[str, Tensor]) -> None:
     """Refuse fewer tensor elements than the backbone has, before an untrusted file makes us build it."""
     if not backbone.startswith(PREFIX):
         return  # ours are small
     with torch.device("meta"):
-        needed = sum(parameter.numel() for parameter in TimmBackbone(backbone, channels).parameters())
+        needed = sum(parameter.numel() for parameter in TimmBackbone(backbone, channels=3).parameters())
     if needed > sum(tensor.numel() for tensor in tensors.values()):
         raise ValueError(f"its weights are not those of {backbone}")

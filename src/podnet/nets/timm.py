@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError, nearest, printable
 from podnet.nets.backbones import Backbone, Expected
-from podnet.nets.weights import ORDERED, existing_file, match, read_weights
+from podnet.nets.weights import ORDERED, existing_file, match, read_weights, reason
 
 PREFIX = "timm:"
 MAPS = 4
@@ -80,7 +80,6 @@ def architecture(name: str) -> str:
 
 
 def expected_of_timm(name: str) -> Expected:
-    """The images that `name` expects."""
     config = _timm().get_pretrained_cfg(architecture(name))
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
 
@@ -97,8 +96,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
         try:
             loaded = TimmBackbone(name, channels, tensors)
         except Exception as error:  # anything that the network, the hub's client or the file reader raises
-            reason = " ".join(str(error).split())[:300].rstrip(".")
-            raise PodnetError(f"cannot load {source}: {reason}.") from error
+            raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)
     # Both use the same draws, so random parameters that are equal were not loaded. (Constant ones may stay equal.)
     missing = [key for (key, a), b in pairs if a.min() < a.max() and torch.equal(a, b)]

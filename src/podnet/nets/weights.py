@@ -71,7 +71,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except Exception as error:  # anything that the reader raises for a file of another kind
-        raise PodnetError(f"cannot load {source}: {_reason(error)}.") from error
+        raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
 
 
 def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
             f"cannot load {source}: it is damaged, or it has more than tensors and could run code."
         ) from error
     except Exception as error:  # anything that torch raises for a file of another kind
-        raise PodnetError(f"cannot load {source}: {_reason(error)}.") from error
+        raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
     while isinstance(content, Mapping) and (inner := [key for key in NESTED if isinstance(content.get(key), Mapping)]):
         content = content[inner[0]]
     pairs = content.items() if isinstance(content, Mapping) else ()
@@ -93,7 +93,8 @@ def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
     return tensors
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """The message of another library's error, on one line."""
     return " ".join(str(error).split())[:300].rstrip(".")
 
 

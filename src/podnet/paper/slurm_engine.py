@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
@@ -86,9 +85,7 @@ class SlurmEngine:
         self._left.clear()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._left.set()
         for job in list(self._under_way.values()):
             job.cancel(check=False)

@@ -40,7 +40,6 @@ def newest(results: Results, inference: str) -> float | None:
 
 
 def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
-    """The tables of the benchmark."""
     if benchmark.balance:
         return _balance_grids(benchmark, scale, planned)
     if benchmark.inferences_across:

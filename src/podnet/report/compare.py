@@ -130,11 +130,7 @@ class Captioned(NamedTuple):
 
 
 def write_report(
-    folder: Path,
-    title: str,
-    intro: str,
-    contents: Sequence[Grid | Captioned],
-    runs: Sequence[tuple[str, Run]],
+    folder: Path, title: str, intro: str, contents: Sequence[Grid | Captioned], runs: Sequence[tuple[str, Run]]
 ) -> Path:
     """Write tables, figures and report.html, which contains all of them in this order and every run; returns its path.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,34 +77,17 @@ class Run:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-
-    @property
-    def config_file(self) -> Path:
-        return self.folder / "config.yaml"
-
-    @property
-    def results_file(self) -> Path:
-        return self.folder / "results.jsonl"
-
-    @property
-    def epochs_file(self) -> Path:
-        return self.folder / "epochs.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def exemplars(self) -> Path:
-        return self.folder / "exemplars"
-
-    @property
-    def predictions(self) -> Path:
-        return self.folder / "predictions"
-
-    @property
-    def events(self) -> Path:
-        return self.folder / "tensorboard"
+        self.config_file = self.folder / "config.yaml"
+        self.environment_file = self.folder / "environment.json"
+        self.method_file = self.folder / "method.py"
+        self.results_file = self.folder / "results.jsonl"
+        self.epochs_file = self.folder / "epochs.jsonl"
+        self.failure_file = self.folder / "failure.json"
+        self.lock_file = self.folder / ".lock"
+        self.events = self.folder / "tensorboard"
+        self.predictions = self.folder / "predictions"
+        self.checkpoints = self.folder / "checkpoints"
+        self.exemplars = self.folder / "exemplars"
 
     def exists(self) -> bool:
         """Whether the folder holds anything of a run, its configuration or its output."""
@@ -126,10 +109,6 @@ class Run:
         """Write the first file of a run; from then on it can be resumed."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
 
-    @property
-    def method_file(self) -> Path:
-        return self.folder / "method.py"
-
     def keeps_method(self, file: Path) -> bool:
         """Keep a copy of a user-defined method when the run begins; False if the file has changed since."""
         if not self.method_file.exists():
@@ -146,9 +125,8 @@ class Run:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Add an entry; a run has one for each start and resume."""
-        path = self.folder / "environment.json"
-        earlier = json.loads(path.read_text()) if path.exists() else []
-        write_atomically(path, json.dumps([*earlier, environment], indent=2) + "\n")
+        earlier = json.loads(self.environment_file.read_text()) if self.environment_file.exists() else []
+        write_atomically(self.environment_file, json.dumps([*earlier, environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
@@ -156,10 +134,6 @@ class Run:
 
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)
-
-    @property
-    def failure_file(self) -> Path:
-        return self.folder / "failure.json"
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
@@ -183,12 +157,12 @@ class Run:
 
     def is_being_written(self) -> bool:
         """Whether a process is writing this run."""
-        return is_locked(self.folder / ".lock")
+        return is_locked(self.lock_file)
 
     def environments(self) -> list[dict[str, Any]]:
         """One entry for each start or resume; none if they cannot be read."""
         try:
-            recorded = json.loads((self.folder / "environment.json").read_bytes())
+            recorded = json.loads(self.environment_file.read_bytes())
         except (OSError, ValueError):
             return []
         entries = recorded if isinstance(recorded, list) else [recorded]
@@ -208,7 +182,7 @@ class Run:
         """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
         lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs() if line["task"] == 0]
         write_atomically(self.epochs_file, "".join(lines))
-        write_atomically(self.folder / "environment.json", (other.folder / "environment.json").read_bytes())
+        write_atomically(self.environment_file, other.environment_file.read_bytes())
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.checkpoints / trained.name, trained.read_bytes())
 
@@ -230,11 +204,9 @@ class Run:
             for path in folder.glob(f".*{UNFINISHED}"):
                 path.unlink()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time may write a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(
-            self.folder / ".lock", f"another process is writing {self.folder}; wait for it or choose another --output."
-        ):
-            yield
+        return locked(
+            self.lock_file, f"another process is writing {self.folder}; wait for it or choose another --output."
+        )

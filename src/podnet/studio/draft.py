@@ -90,17 +90,14 @@ class Draft:
                 photo.file.unlink(missing_ok=True)
         return photo is not None
 
-    def remove_class(self, name: str) -> None:
+    def clear(self, name: str | None = None) -> None:
+        """Remove the photos of a class, or all."""
         from podnet.data.collection import class_name
 
-        label = class_name(name.strip())
+        label = None if name is None else class_name(name.strip())
         for photo in self._list():
-            if photo.label == label:
+            if label in (None, photo.label):
                 self.remove(photo.id)
-
-    def clear(self) -> None:
-        for photo in self._list():
-            self.remove(photo.id)
 
     def describe(self) -> list[dict[str, Any]]:
         """Each class with the ids of its photos, in the order they came."""

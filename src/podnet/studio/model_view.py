@@ -18,12 +18,12 @@ from torch import Tensor
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError
-from podnet.model.forget import forget
+from podnet.io.files import stamp
+from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
 from podnet.model.measure import best_inference, interval, then_and_now
 from podnet.model.model import Model
-from podnet.model.undo import accept, can_undo, undo
 
 NEIGHBOURS = 3
 MOST_POINTS = 3000  # of the map
@@ -42,7 +42,6 @@ class ModelView:
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
-        """Everything except pictures."""
         with self._lock:
             model = self._current()
             self._map = self._map or map_of(model)
@@ -92,22 +91,12 @@ class ModelView:
         }
         return answer, shrink(photo, PREVIEW)
 
-    def undo(self) -> None:
-        undo(self.path)
-
-    def accept(self) -> None:
-        accept(self.path)
-
-    def forget(self, name: str) -> None:
-        forget(self.path, [name], undoable=True)
-
     def _current(self) -> Model:
         if not self.path.exists():
             raise PodnetError(f"there is no model {self.path.name} yet; teach it two classes, and it will be made.")
-        status = self.path.stat()
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._model is None or stamp != self._stamp:
-            self._model, self._stamp, self._map = load_model(self.path), stamp, {}
+        now = stamp(self.path)
+        if self._model is None or now != self._stamp:
+            self._model, self._stamp, self._map = load_model(self.path), now, {}
         return self._model
 
 

@@ -127,11 +127,8 @@ def _last_epoch(path: Path) -> dict[str, Any]:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - TAIL))
             lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return {}
-    try:
         last = json.loads(lines[-1]) if lines else {}
-    except ValueError:
+    except (OSError, ValueError):
         return {}
     return last if isinstance(last, dict) else {}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podnet.errors import BusyError, DataError
-from podnet.io.files import inode
+from podnet.io.files import stamp
 from podnet.studio.draft import Draft
 
 STOP_SECONDS = 5  # time for a process to end before it is killed
@@ -95,13 +95,13 @@ class Teacher:
 
     async def _teach(self, request: str, photos: list[str]) -> None:
         """Run the process until it ends in any way."""
-        before = inode(self.model)
+        before = stamp(self.model)
         try:
             learned, message = await self._follow(request)
         except Exception as error:
             learned, message = False, f"teaching failed: {error}"
         self._process = None
-        learned |= not message and inode(self.model) != before  # killed after its work, but before it said so
+        learned |= not message and stamp(self.model) != before  # killed after its work, but before it said so
         if learned:
             for key in photos:
                 self.draft.remove(key)
