@@ -86,7 +86,7 @@ def test_the_papers_memory_is_the_default():
 
 @pytest.mark.parametrize(("per_class", "total"), [(None, None), (20, 2000)])
 def test_neither_or_both_sizes_are_refused(per_class, total):
-    with pytest.raises(ConfigError, match="one of the two"):
+    with pytest.raises(ConfigError, match="either memory_per_class or memory_total"):
         ExemplarMemory(per_class, total)
 
 

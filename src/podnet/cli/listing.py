@@ -15,11 +15,11 @@ from podnet.runs.config import describe, resolve
 def methods_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.name is None:
-        table = Table("method", "what it is", "inference", box=None)
+        table = Table("method", "description", "inference", box=None)
         for method in METHODS.values():
             table.add_row(method.name, method.summary, " and ".join(method.inferences).upper())
         console.print(table)
-        console.print("'podnet methods NAME' lists the hyper-parameters of one.", highlight=False)
+        console.print("'podnet methods NAME' lists the hyper-parameters of a method.", highlight=False)
         return 0
     method_class = type(resolve({"method": known.name}).method)
     table = Table("option", "is", "CIFAR-100", "otherwise", title=method_class.summary, title_justify="left", box=None)
@@ -31,7 +31,7 @@ def methods_command(known: argparse.Namespace) -> int:
 
 
 def datasets_command(known: argparse.Namespace) -> int:
-    table = Table("dataset", "what it is", "classes", "--data-path", box=None)
+    table = Table("dataset", "description", "classes", "--data-path", box=None)
     for name, source in SOURCES.items():
         table.add_row(name, source.summary, str(source.classes or "any"), "needed" if source.needs_path else "no")
     Console().print(table)

@@ -154,9 +154,9 @@ def reject_rate(known: argparse.Namespace) -> float:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
+    default = f"one per core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
     parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
-    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one a core)")
+    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one per core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
 
 

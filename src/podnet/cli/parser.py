@@ -13,7 +13,7 @@ from podnet.errors import ConfigError
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All of these can stand in a YAML file (--config); the command line wins."""
+'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
 
 EXAMPLES = """\
 examples:
@@ -220,7 +220,7 @@ def _add_reproduce(commands: Any) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        help="runs at the same time (default: one a core, at most 8; with a GPU 1; on a cluster all it has room for)",
+        help="runs at the same time (default: one per core, at most 8; with a GPU 1; on a cluster as many as fit)",
     )
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")

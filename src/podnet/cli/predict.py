@@ -37,7 +37,7 @@ def predict_command(known: argparse.Namespace) -> int:
         answers = predict(model, files, inference, known.top, workers(known, len(files)), reject)
         failures = list(WRITERS[known.format](answers))
     for failure in failures:
-        print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
+        print(f"cannot read {printable(failure.file)}: {failure.why}", file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -23,9 +23,9 @@ class ExemplarMemory:
 
     def __post_init__(self) -> None:
         if (self.per_class is None) == (self.total is None):
-            raise ConfigError("give memory_per_class or memory_total, one of the two.")
+            raise ConfigError("give either memory_per_class or memory_total, not both or neither.")
         if (self.per_class or self.total or 0) < 1:
-            raise ConfigError(f"a memory of {self.per_class or self.total or 0} images given; it must be at least 1.")
+            raise ConfigError(f"the memory size is {self.per_class or self.total or 0} images; it must be at least 1.")
 
     def __len__(self) -> int:
         return 0 if self.targets is None else len(self.targets)

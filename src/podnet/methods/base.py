@@ -242,5 +242,5 @@ def phases_of(method: Method, old: int, new: int) -> list[Phase]:
         method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
-        raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
+        raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
     return phases

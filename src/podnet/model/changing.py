@@ -26,7 +26,7 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     checkpoint of an interrupted call of learn is useless for a changed model and is removed.
     """
     lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
-    with locked(lock, f"another process is changing {printable(path)}; wait for it."):
+    with locked(lock, f"another process is changing {printable(path)}; wait until it ends."):
         try:
             before.unlink(missing_ok=True)  # left by a killed process
             if undoable and path.exists():

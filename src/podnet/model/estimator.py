@@ -156,7 +156,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self._inference()
         sources, labels = to_sources(X), to_labels(y)
         if len(sources) != len(labels):
-            raise ValueError(f"X has {len(sources)} images and y {len(labels)} labels; give a label for each image.")
+            raise ValueError(f"X has {len(sources)} images and y has {len(labels)} labels; give one label per image.")
         meant = meanings(labels, {record.name: record.meant for record in model.classes} if model else {})
         collection = collected(sources, [class_name(str(label)) for label in labels])
         if model is not None and _knows(model, collection):

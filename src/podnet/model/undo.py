@@ -18,7 +18,7 @@ def undo(path: Path) -> None:
     """Restore the previous file."""
     with changing(path):
         if not can_undo(path):
-            raise PodnetError(f"there is nothing to undo: no earlier state of {printable(path)} is kept.")
+            raise PodnetError(f"nothing to undo: there is no earlier state of {printable(path)}.")
         os.replace(kept_before(path), path)
 
 

@@ -30,14 +30,14 @@ def report_command(folders: Sequence[str], output: str) -> int:
     """Write the report of these runs into a folder, and print its table."""
     console = Console()
     if Path(output).is_file():
-        raise PodnetError(f"the report needs a folder, and {output} is a file; choose another --output.")
+        raise PodnetError(f"--output {output} is a file, but the report needs a folder; choose another --output.")
     runs = find_runs(folders, console)
     groups = grouped(runs)
     pairs = [(label, run) for label, members in groups.items() for run in members]
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     grid = comparison_grid(groups, "Averages")
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
-    intro = "All numbers in percent; forgetting is better the lower it is."
+    intro = "All numbers in percent; lower forgetting is better."
     path = write_report(Path(output), f"Report of {count}", intro, [grid, curves], pairs)
     console.print(*rich_tables(grid, console.width), sep="\n")
     console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
@@ -70,12 +70,12 @@ def find_runs(folders: Sequence[str], console: Console) -> list[Run]:
         faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
         started = [run for run in runs if run.folder not in faults and run.results()]
         for path, fault in faults.items():
-            _note(console, f"{path} {fault} and is left out.")
+            _note(console, f"skipped {path}, which {fault}.")
         if not started:
-            raise PodnetError(f"no task is finished in {folder}, so there is nothing to show yet.")
+            raise PodnetError(f"nothing to show: no task is finished in {folder} yet.")
         shown = _without_first_tasks(started)
         if left_out := len(started) - len(shown):
-            _note(console, f"{left_out} runs of a first task alone are left out of {folder}.")
+            _note(console, f"skipped {left_out} run{'s' * (left_out > 1)} in {folder} with only a shared first task.")
         found |= {run.folder.resolve(): run for run in _by_label(shown)}
     return list(found.values())
 
@@ -118,9 +118,9 @@ def _runs_of(folder: Path) -> list[Run]:
         return [Run(folder)]
     runs = [Run(path.parent) for path in sorted(folder.rglob("config.yaml"))]
     if not folder.exists():
-        raise PodnetError(f"there is no folder {folder}; give the folder of a run, or one that holds runs.")
+        raise PodnetError(f"there is no folder {folder}; give the folder of a run, or one that contains runs.")
     if not runs:
-        raise PodnetError(f"{folder} holds no run: there is no config.yaml in it or in a folder below it.")
+        raise PodnetError(f"{folder} contains no run: there is no config.yaml in it or in a folder below it.")
     return runs
 
 

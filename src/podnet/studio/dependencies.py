@@ -36,7 +36,7 @@ def run_of(studio: Studio, key: str) -> WatchedRun:
     """The run of this key."""
     run = studio.index.run(key)
     if run is None or not run.config_file.exists():
-        raise NotFoundError("there is no such run, or its folder is gone.")
+        raise NotFoundError("this run does not exist, or its folder was deleted.")
     return run
 
 
@@ -78,4 +78,4 @@ async def body_of(request: Request) -> bytes:
 
 
 def _no_model() -> Any:
-    raise HTTPException(404, "the page was started without --model.")
+    raise HTTPException(404, "no model: podnet studio was started without --model.")
