@@ -98,7 +98,7 @@ def test_a_damaged_record_gets_one_sentence(finished, capsys, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy)
     (copy / "results.jsonl").unlink()
-    assert "lacks lines" in refused(capsys, "run", "--resume", copy)
+    assert "results.jsonl lacks" in refused(capsys, "run", "--resume", copy)
     (copy / "config.yaml").write_text("{[")
     assert "damaged" in refused(capsys, "run", "--resume", copy)
 
@@ -137,7 +137,7 @@ def test_a_command_with_resume_begins_the_run_and_given_again_goes_on(where, fin
 def test_resume_without_a_folder_does_not_clear_files_that_are_no_run(capsys, tmp_path):
     (tmp_path / "results.jsonl").write_text("mine\n")
     assert "no config.yaml" in refused(capsys, "run", "--output", tmp_path, *QUICK, "--resume")
-    assert "give one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
+    assert "give only one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
     assert (tmp_path / "results.jsonl").read_text() == "mine\n"
 
 
@@ -259,14 +259,14 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--memory-per-class", "0"], "at least 1"),
         (["--memory-total", "3"], "one image per class"),
         (["--memory-per-class", "5", "--memory-total", "50"], "either memory_per_class or memory_total"),
-        (["--order", "1,2,cat"], "'cat', which is no class"),
+        (["--order", "1,2,cat"], "'cat', which is not a class"),
         (["--order", "1,2,1"], "twice"),
-        (["--order", "1,2,3"], "give --classes 3"),
+        (["--order", "1,2,3"], "use --classes 3"),
         (["--order", "paper:0"], "no class order for digits"),
-        (["--classes", "11"], "has 10 classes"),
+        (["--classes", "11"], "from 1 to 10"),
         (["--validation", "0.001"], "none for validation"),
-        (["--device", "gpu"], "cannot use"),
-        (["--device", "cuda:77"], "cannot use"),
+        (["--device", "gpu"], "not available"),
+        (["--device", "cuda:77"], "not available"),
         (["--backbone", "resnet3"], "resnet32"),
         (["--method", "icarl", "--fidelity", "released"], "Only podnet"),
         (["--method", "bic", "--held-out", "1"], "below 1"),

@@ -77,7 +77,7 @@ def test_what_cannot_be_used_is_named_with_its_reason(tmp_path):
         "gone.png": "No such file or directory",
         "pipe.png": "not a file",
         "nothing here": "a folder without photos",
-        "stray.png": "not in the folder of a class",
+        "stray.png": "not in a class folder",
         "x.png": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
         "all bad": "a class without readable photos",
     }

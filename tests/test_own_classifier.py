@@ -58,7 +58,7 @@ def test_a_preview_changes_nothing(learned, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert re.search(r"red +new +10 +10 +28x24", shown)
     assert "broken.png: not a JPEG" in shown
-    assert "image size 224 (what lite0 was made for)" in shown
+    assert "image size 224 (native size of lite0)" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
@@ -235,7 +235,7 @@ def test_settings_of_a_model_stay(own, learned, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--held-out", "0.9", "give a share from 0 to 0.5"),
+        ("--held-out", "0.9", "a share from 0 to 0.5"),
         ("--image-size", "4", "it must be from 8 to 1024"),
         ("--exemplars", "0", "at least 1 photo"),
         ("--epochs", "0", "epochs is 0; it must be above 0"),
@@ -243,7 +243,7 @@ def test_settings_of_a_model_stay(own, learned, capsys):
         ("--batch-size", "-1", "batch_size is -1"),
         ("--threads", "0", "threads is 0; it must be at least 1"),
         ("--minutes", "0", "minutes above 0"),
-        ("--workers", "-1", "-1 workers given"),
+        ("--workers", "-1", "workers is -1"),
         ("--device", "warp", "device 'warp' is not available"),
         ("--backbone", "resnet", "backbone is 'resnet'"),
     ],

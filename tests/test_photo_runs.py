@@ -109,7 +109,7 @@ def test_a_damaged_photo_is_an_error_or_is_left_out_by_name(photos, tmp_path):
     record = Run(tmp_path / "lenient")
     notices = [e.text for e in run(experiment(photos, unreadable="skip"), record) if isinstance(e, Notice)]
     assert len(notices) == 1
-    assert "skipped 1 photo that cannot be read:  in notices[0]
+    assert "skipped 1 photo that cannot be read: " in notices[0]
     assert str(damaged) in notices[0]
     assert [line["memory"] for line in record.results()] == [6, 9, 12]
 

@@ -370,7 +370,7 @@ def test_the_model_and_its_classes(shown, taught):
     assert low < best <= high + 1e-9
     for photo in ("0/photos/0", "9/photos/0"):
         answer = shown.get(f"/api/model/classes/{photo}")
-        assert (answer.status_code, answer.json()["detail"]) == (422, "the model keeps no photos.")
+        assert (answer.status_code, answer.json()["detail"]) == (422, "the model has no photos.")
 
 
 def test_a_trained_model_shows_its_exemplars_and_proxies(trained):

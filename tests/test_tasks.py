@@ -256,7 +256,7 @@ def test_a_cut_outside_the_order_is_refused(dataset, classes):
         ("2,ant,cat", r"'cat' twice"),
         ("1,1", r"'bee' twice"),
         ("3,1,2", r"3 of the 6 classes of zoo; list all of them, or use --classes 3"),
-        ("4", r"names 1 of the 6 classes"),
+        ("4", r"1 of the 6 classes"),
         (",", r"has no classes"),
         ("", r"has no classes"),
     ],

@@ -221,7 +221,7 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     options = ["--backbone", "timm:test_vit", "--train", "always", "--dry-run"]
     assert main(["learn", str(tmp_path / "m"), photos, *options]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "image size 160 (what timm:test_vit was made for)" in shown
+    assert "image size 160 (native size of timm:test_vit)" in shown
     assert "weights hub (pretrained" in shown
     assert "lr 0.0005 (to preserve the pretrained features)" in shown
     assert "epochs 30 (about 500 updates" in shown

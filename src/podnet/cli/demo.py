@@ -53,7 +53,7 @@ def demo_command(known: argparse.Namespace) -> int:
     picture, *_ = save_figure(figure, output / "forgetting")
     groups = {METHODS[name]: [record] for name, record in runs.items()}
     contents: list[Grid | Captioned] = [
-        Captioned("Accuracy after each digit", figure),
+        Captioned("What is still known", figure),
         comparison_grid(groups, "Averages"),
     ]
     page = write_report(output, "Forgetting on the digits", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])

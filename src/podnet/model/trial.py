@@ -42,7 +42,7 @@ class Trial:
                     f"training the network was not tried: it would take about {self.minutes:.0f} minutes; "
                     f"--minutes {self.minutes + 1:.0f} allows it, --train never hides this message"
                 )
-            why = f"no class has {SHARE} photos" if self.few else "fixed features are good enough"
+            why = f"no class has {SHARE} photos" if self.few else "there is little to gain"
             return f"training the network was not tried: {why}"
         better = "the network is trained" if self.wins else "the network is not trained"
         return (

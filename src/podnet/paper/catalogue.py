@@ -184,7 +184,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "memory",
-            "Table 4: exemplars per class",
+            "Table 4: exemplars a class",
             METHODS,
             tuple(Column(f"{m}", steps=50, memory_per_class=m) for m in MEMORIES),
             paper=plain("memory_per_class", map(str, MEMORIES)),
@@ -193,14 +193,14 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "memory-total",
-            "Table 5a: 2000 exemplars in total",
+            "Table 5a: 2000 exemplars in all",
             METHODS,
             steps(50, 10, memory_total=2000),
             paper=plain("memory_total_2000", ("50 steps", "10 steps")),
         ),
         Benchmark(
             "initial-task",
-            "Table 5b: size of the initial task, then one class per step",
+            "Table 5b: size of the initial task, then one class a step",
             METHODS,
             tuple(Column(f"{base}", base=base) for base in BASES),
             paper=plain("initial_task_size", map(str, BASES)),
@@ -209,7 +209,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "proxies",
-            "Supplementary: proxies per class",
+            "Supplementary: proxies a class",
             (Row("PODNet", {"method": "podnet"}, ("cnn",)),),
             tuple(Column(f"{k}", steps=50, options={"proxies": k}) for k in PROXIES),
             paper={("PODNet", f"{k}"): Number(PAPER["proxies_per_class"][str(k)]) for k in PROXIES},
@@ -218,7 +218,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "curves",
-            "Figure: CIFAR-100, 1 and 2 classes per step",
+            "Figure: CIFAR-100, 1 and 2 classes a step",
             METHODS,
             steps(50, 25),
             paper={key: number for key, number in with_std("cifar100").items() if key[1] in ("50 steps", "25 steps")},

@@ -168,7 +168,7 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
             competes = complete[label] and complete.get("POD-flat", False)
             pairs = zip(differences, numbers, strict=True)
             changes.append((label, [Cell(ours, paper, competes=competes) for ours, paper in pairs]))
-    change = f"{benchmark.title}: points gained over POD-flat alone"
+    change = f"{benchmark.title}: points gained on POD-flat alone"
     return [
         _grid(benchmark, scale, planned, benchmark.title, titles, absolute),
         _grid(benchmark, scale, planned, change, titles, changes),
