@@ -493,9 +493,9 @@ def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, 
     arguments = ["--scale", "smoke", "--only", "PODNet", "--columns", "5,10", "--dry-run", "--output", str(tmp_path)]
     assert main(["reproduce", "all", *arguments, "--threads", "1"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "PODNet, 5 exemplars a class" in printed
+    assert "PODNet, 5 exemplars per class" in printed
     assert "PODNet, 5 steps" in printed
-    assert "proxies a class" not in printed  # none of them is 5
+    assert "proxies per class" not in printed  # none of them is 5
 
 
 @pytest.mark.parametrize(

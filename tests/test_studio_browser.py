@@ -160,7 +160,7 @@ def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
 def test_compare_two_runs_by_keyboard_and_take_them_home(shop, open_page):
     page = open_page(address_of(shop, "runs"))
     for name in ("first", "second"):
-        page.get_by_label(f"Choose {name}").focus()
+        page.get_by_label(f"Select {name}").focus()
         page.keyboard.press("Space")
     page.get_by_role("button", name="Compare 2 runs").focus()
     page.keyboard.press("Enter")
@@ -412,7 +412,7 @@ def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_p
         port = str(client.base_url.port)
         page = open_page(client.address)
         page.get_by_text("live", exact=True).wait_for()
-    page.get_by_text("connection lost").wait_for()
+    page.get_by_text("connection lost, retrying").wait_for()
     make_run(tmp_path / "runs" / "two", 1, epochs=1, base=4)
     with serving(tmp_path / "runs", None, "--port", port):
         page.get_by_role("link", name="two").wait_for()
