@@ -18,9 +18,9 @@ Every hyper-parameter of the method is an option too, for instance --lambda-c 5 
 EXAMPLES = """\
 examples:
   podnet run                                        PODNet on the embedded digits
-  podnet run --method icarl --output runs/icarl     a rival on the same classes
+  podnet run --method icarl --output runs/icarl     another method on the same classes
   podnet run --dataset cifar100 --data-path cifar-100-binary.tar.gz --increment 1
-  podnet run --resume runs/icarl                    go on with a run that was stopped"""
+  podnet run --resume runs/icarl                    continue a stopped run"""
 
 REPRODUCE_EXAMPLES = """\
 examples:

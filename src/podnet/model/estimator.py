@@ -43,7 +43,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     backbone
         "lite0", "lite1", "lite2", "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
-        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" to start anew.
+        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" for random ones.
     image_size
         Side of the network's input in pixels; images of any size are scaled to it.
     train
