@@ -77,9 +77,9 @@ def test_what_cannot_be_used_is_named_with_its_reason(tmp_path):
         "gone.png": "No such file or directory",
         "pipe.png": "not a file",
         "nothing here": "a folder without photos",
-        "stray.png": "not in the folder of a class",
+        "stray.png": "not in a class folder",
         "x.png": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
-        "all bad": "a class of which no photo can be read",
+        "all bad": "a class without readable photos",
     }
 
 
@@ -108,7 +108,7 @@ def test_classes_that_differ_only_in_case_are_refused(tmp_path):
 
 def test_a_class_name_must_be_fit_to_be_shown(tmp_path):
     put(tmp_path / "a\x1b[31m", 1)
-    with pytest.raises(DataError, match=r"'a\\x1b\[31m' cannot be used"):
+    with pytest.raises(DataError, match=r"invalid class name 'a\\x1b\[31m'"):
         read_collection(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_table_without_header_may_have_photos_named_like_one(tmp_path):
         ("7,a.png,coin\n", "line 1: '7,a.png,coin'; expected path,label, or a first row that names"),
         ("id,file,class\n\n1,a.png,coin\n2,b.png,\n", "line 4: '2,b.png,'; expected 3 cells"),
         ("file,class\na.png,coin,7\n", "line 2: 'a.png,coin,7'; expected 2 cells"),
-        ("a\0.png,coin\n", "line 1: a path cannot hold a null character"),
+        ("a\0.png,coin\n", "line 1: a path cannot contain a null character"),
         ('a.png,"coin\n', "neither a folder nor a CSV table"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_table_that_is_none(tmp_path, text, message):
 def test_a_folder_without_classes(tmp_path, name):
     (tmp_path / "empty").mkdir()
     put(tmp_path / "flat", 1)
-    with pytest.raises(DataError, match="expected a folder for each class"):
+    with pytest.raises(DataError, match="one subfolder of photos per class"):
         read_collection(tmp_path / name)
 
 

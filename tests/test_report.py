@@ -178,7 +178,7 @@ def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path)
     assert rows["podnet (CNN)"][:2] == ["**76.00**", "**61.00**"]
     assert rows["joint (CNN)"][:2] == ["96.00", "81.00"]
     assert not any("**" in values[-1] for values in rows.values())
-    assert "which does not compete for the best: joint." in text
+    assert "and not ranked: joint." in text
     assert "n of m" not in text
     assert {name for name, method in METHODS.items() if method.sees_all_data} == set(compare.UPPER_BOUNDS)
 
@@ -416,8 +416,8 @@ def test_first_tasks_alone_and_damaged_runs_in_a_folder_are_left_out_with_a_note
     damaged.results_file.write_text("no JSON\n")
     assert compare_command(Namespace(runs=[str(tmp_path)])) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "1 runs of a first task alone are left out" in out
-    assert "damaged cannot be read (" in out
+    assert "skipped 1 run in" in out
+    assert "damaged, which cannot be read (" in out
     assert "podnet, classes 4 (CNN)" in out
     assert "joint, classes 2 (CNN)" in out
     assert "podnet, classes 2" not in out
@@ -480,7 +480,7 @@ def test_the_report_of_a_folder_of_runs(tmp_path, capsys):
     make_run(tmp_path / "runs" / "just started", tasks=0)
     assert report_command(Namespace(runs=[str(tmp_path / "runs")], output=str(tmp_path / "out"))) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "just started has no finished task and is left out" in out
+    assert "just started, which has no finished task." in out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "accuracy-on-all-classes-seen.pdf",
         "accuracy-on-all-classes-seen.png",
@@ -581,7 +581,7 @@ def test_folders_without_results_get_one_sentence(command, tmp_path):
     (tmp_path / "empty").mkdir()
     for name, words in {
         "started": "no task is finished",
-        "empty": "holds no run",
+        "empty": "contains no run",
         "absent": "there is no folder",
     }.items():
         with pytest.raises(PodnetError, match=f"{name}.*{words}|{words}.*{name}"):

@@ -238,7 +238,7 @@ def test_an_unknown_run_and_one_that_is_deleted_while_shown(client):
     for view in ("", "/results", "/epochs", "/classes"):
         answer = client.get(f"/api/runs/{key}{view}")
         assert answer.status_code == 404
-        assert "gone" in answer.json()["detail"]
+        assert "was deleted" in answer.json()["detail"]
     assert client.get("/api/compare", params={"run": key}).status_code == 404
 
 

@@ -47,7 +47,7 @@ def test_known_classes_are_refreshed_only_when_asked(own, learned, tmp_path, cap
     more = photos_of(tmp_path / "more", "red", first=30)
     before = own.read_bytes()
     assert main(["learn", str(own), str(more), *TRAINED]) == 2
-    assert "--include-known refreshes them" in capsys.readouterr().err
+    assert "use --include-known to refresh them" in capsys.readouterr().err
     assert own.read_bytes() == before
     assert main(["learn", str(own), str(more), "--include-known", *TRAINED]) == 0
     model = load_model(own)
@@ -116,11 +116,11 @@ def test_what_an_interrupted_call_left_goes_when_it_no_longer_fits(own, learned,
 
     interrupt()
     assert main(["info", str(own)]) == 0
-    assert f"Repeat its command to continue, or delete {left}." in capsys.readouterr().out
+    assert f"Repeat it to continue, or delete {left}." in capsys.readouterr().out
     accept(own)  # changes nothing
     assert left.exists()
     assert main(["learn", str(own), str(extra), *TRAINED, "--epochs", "1", "--finetune-epochs", "1"]) == 0
-    assert "was interrupted, but with other photos or settings" in capsys.readouterr().out
+    assert "the interrupted lesson had other photos or settings" in capsys.readouterr().out
     assert not left.exists()
     assert main(["info", str(own)]) == 0
     assert "interrupted" not in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
     interrupted.write_bytes(b"of an interrupted call, with the same photos")
     assert main(["forget", str(own), "green"]) == 0
     assert not interrupted.exists()
-    assert "forgot green: its name and all that was kept of its 6 photos are gone" in capsys.readouterr().out
+    assert "forgot green: removed its name and all data kept from its 6 photos" in capsys.readouterr().out
     written = own.read_bytes()
     for secret in (*gone, proxies, b"green"):
         assert secret not in written

@@ -71,7 +71,7 @@ class Fitted:
         features = features.double()
         counts = torch.bincount(labels, minlength=classes) if sums is None else sums.counts
         if not counts.all():
-            raise ValueError("every class needs at least one photo.")
+            raise ValueError("each class needs at least one photo.")
         self.labels, self.classes = labels, classes
         self._shares = 1 / (classes * counts[labels].double())  # p
         root = self._shares.sqrt()[:, None]

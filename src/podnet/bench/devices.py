@@ -24,12 +24,12 @@ def devices(quick: bool) -> dict[str, Figure]:
     with processes(2, keeps=True) as pool:
         rounds = 3 if quick else 9
         taken, _ = (done.result() for done in [pool.submit(_measure, rank, port, rounds) for rank in range(2)])
-    words = f"times as fast as one process with one thread, a batch of {BATCH}"
+    words = f"speed relative to one process with one thread, batch of {BATCH}"
     one = taken["one"]
     return {
         "two_processes_vs_one": ratio(one, taken["both"], f"two processes: {words}"),
         "two_unsynchronised_vs_one": ratio(
-            one, taken["both, unsynchronised"], f"two, BatchNorm not synchronised: {words}"
+            one, taken["both, unsynchronised"], f"two processes, BatchNorm not synchronised: {words}"
         ),
         "two_threads_vs_one": ratio(one, taken["two threads"], f"one process with two threads: {words}"),
     }

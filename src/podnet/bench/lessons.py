@@ -68,7 +68,7 @@ def lesson(quick: bool) -> dict[str, Figure]:
             speed, "photos/s of CPU", "a whole lesson of podnet learn, lite0, 224 x 224"
         ),
         "lesson_vs_onnxruntime": ratio(
-            taken["lesson"], taken["onnxruntime"], "its CPU time beside that of the network alone in onnxruntime"
+            taken["lesson"], taken["onnxruntime"], "CPU time of a lesson compared with the network alone in onnxruntime"
         ),
     }
 
@@ -135,7 +135,7 @@ def _one_more(classes: int, quick: bool) -> dict[str, Figure]:
         f"class_added_to_{classes}_seconds": figure([took], "s of CPU", f"learn 30 photos of a new class, {known}"),
         f"load_{classes}_seconds": figure(taken["load"], "s of CPU", f"load (info), {known}"),
         f"predict_{classes}_seconds": figure(taken["predict"], "s of CPU", f"load and predict one photo, {known}"),
-        f"file_{classes}_megabytes": figure([size], "MB", f"its file, {known} and one more"),
+        f"file_{classes}_megabytes": figure([size], "MB", f"size of the file, {known} and one more class"),
     }
 
 

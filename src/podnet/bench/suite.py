@@ -37,5 +37,5 @@ def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple
     """Each group's figures, and the peak memory of its process."""
     for name in groups:
         figures, memory = alone(GROUPS[name], quick, threads)
-        peak = figure([memory], "MB", "most memory of the process that measured this")
+        peak = figure([memory], "MB", "peak memory of the measuring process")
         yield name, figures | {f"{name}_peak_memory": peak}

@@ -97,16 +97,20 @@ def iteration(quick: bool) -> dict[str, Figure]:
     figures = {
         "iteration_vs_plain": ratio(taken["plain"], taken["ours"], "training iteration with distillation"),
         "iteration_without_distillation_vs_plain": ratio(
-            taken["plain alone"], taken["ours alone"], "training iteration of a first task"
+            taken["plain alone"], taken["ours alone"], "training iteration without distillation (first task)"
         ),
         "iteration_share_of_peak": figure(
-            share, "share", "its arithmetic, counted plainly, of what a large matrix product reaches"
+            share, "share", "FLOP/s of a training iteration, relative to a large matrix product"
         ),
         "iteration_images_per_second": figure(speed, "images/s", "training with distillation"),
     }
     if not quick:
-        figures["iteration_compiled_vs_plain"] = ratio(taken["plain"], taken["compiled"], "the same with --compile")
-        figures["iteration_compiled_vs_eager"] = ratio(taken["ours"], taken["compiled"], "what --compile adds")
+        figures["iteration_compiled_vs_plain"] = ratio(
+            taken["plain"], taken["compiled"], "training iteration with distillation and --compile"
+        )
+        figures["iteration_compiled_vs_eager"] = ratio(
+            taken["ours"], taken["compiled"], "training iteration with --compile, relative to without"
+        )
     return figures
 
 
@@ -121,7 +125,7 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
             "one": lambda: one.submit(_train, "ours", count, 4 * count).result(),
         }
         taken = in_turns(works, 2 if quick else 6)
-    what = f"{count} runs at once on a thread each, against one after the other on {count} threads"
+    what = f"{count} runs at once with 1 thread each, compared with one after the other with {count} threads"
     return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
 
 

@@ -20,9 +20,9 @@ MODULES = {  # for commands that share a module; every other command has one of 
     **dict.fromkeys(("methods", "datasets"), "listing"),
 }
 GOING_ON = {  # after Ctrl-C
-    "run": "; give the same command with --resume to go on from the last checkpoint",
-    "reproduce": "; give the same command again to go on from the last checkpoints",
-    "learn": "; the model is as before. Give the same command again: training goes on from its last checkpoint",
+    "run": "; to continue from the last checkpoint, run the same command with --resume",
+    "reproduce": "; to continue from the last checkpoints, run the same command again",
+    "learn": "; the model is unchanged. To continue from the last checkpoint, run the same command again",
 }
 
 

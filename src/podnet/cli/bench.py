@@ -22,14 +22,14 @@ def bench_command(known: argparse.Namespace) -> int:
     groups = known.groups or [name for name in GROUPS if not (known.quick and name in LONG)]
     for name in groups:
         if name not in GROUPS:
-            raise ConfigError(
-                f"there is no measurement {name!r}; there are {', '.join(GROUPS)}.{nearest(name, GROUPS)}"
-            )
+            raise ConfigError(f"unknown measurement {name!r}; choose from {', '.join(GROUPS)}.{nearest(name, GROUPS)}")
     output = Path(known.output)
     if not output.parent.is_dir():
-        raise ConfigError(f"the folder of {output} does not exist; make it, or choose another --output.")
+        raise ConfigError(f"the folder of {output} does not exist; create it or choose another --output.")
     words = "1 thread" if known.threads == 1 else f"{known.threads} threads"
-    console.print(f"{words}; each figure: the median of several rounds, and the lowest and the highest", soft_wrap=True)
+    console.print(
+        f"{words}; each value is the median of several rounds, with the lowest and the highest", soft_wrap=True
+    )
     found: dict[str, Figure] = {}
     for name, figures in measured(groups, known.quick, known.threads):
         found |= figures

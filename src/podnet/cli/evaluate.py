@@ -34,7 +34,9 @@ def evaluate_command(known: argparse.Namespace) -> int:
     unknown = [label for label in collection.counts if label not in label_of]
     usable = collection.of(label_of)
     if not usable.photos:
-        raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
+        raise DataError(
+            f"the model knows none of these classes: {', '.join(unknown[:5])}; give photos of classes it knows."
+        )
     files = tuple(photo.source for photo in usable.photos)
     targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
     with with_threads(known.threads):
@@ -50,9 +52,9 @@ def evaluate_command(known: argparse.Namespace) -> int:
         say(console, f"called unknown: {called:.1f} % of these photos (--reject {reject})")
         if others is not None:
             called = _called_unknown(model, others, reject)
-            say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of classes it does not know")
+            say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of unknown classes")
     if unknown:
-        say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
+        say(console, f"unknown classes, not part of the accuracy: {', '.join(unknown)}")
     say_skipped(console, collection.skipped)
     say(console, f"confusion matrix: {printable(picture)}")
     return 0

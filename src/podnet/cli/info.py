@@ -40,12 +40,12 @@ def info_command(known: argparse.Namespace) -> int:
     say(console, f"settings: {settings}")
     say(console, f"{_kept(model)}; {megabytes(path)}")
     if not model.can_learn:
-        say(console, "It was saved without what it needs of its photos: it can predict, but it cannot go on learning.")
+        say(console, "Saved without data from its photos: the model can predict but not learn more.")
     if interrupted(path):
         left = printable(checkpoint_file(path))
-        say(console, f"A call of learn was interrupted. Repeat its command to continue, or delete {left}.")
+        say(console, f"A learn command was interrupted. Repeat it to continue, or delete {left}.")
     if can_undo(path):
-        say(console, "The model before its last lesson is kept: podnet undo goes back to it.")
+        say(console, "The last lesson can be undone with podnet undo.")
     return 0
 
 
@@ -53,11 +53,11 @@ def _kept(model: Model) -> str:
     """What the file keeps of the photos, and how accuracy is measured with it."""
     exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
     if model.settings.trained:
-        return f"{exemplars} exemplars, {held_out} photos held out to measure with"
+        return f"{exemplars} exemplars, {held_out} held-out photos"
     photos = len(model.learner.kept.get("targets", ()))
     kept = {"sums": "sums of the features", "features": "features", "photos": f"features and {exemplars} photos"}
     how = measured_on(model.settings.trained, model.settings.keep)
-    return f"kept of {photos} photos: {kept[model.settings.keep]}; accuracy is of {how}"
+    return f"kept from {photos} photos: {kept[model.settings.keep]}; accuracy measured on {how}"
 
 
 def card_command(known: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 PHOTOS = "a folder with one subfolder per class, or a CSV table path,label"
 LEARN_EXAMPLES = """\
 examples:
-  podnet learn shop.podnet photos/          photos/CLASS/*.jpg: the first call makes the model
+  podnet learn shop.podnet photos/          photos/CLASS/*.jpg: the first call creates the model
   podnet learn shop.podnet more-photos/     next month: the new classes it finds there are added
   podnet learn shop.podnet photos.csv       a table: path,label"""
 
@@ -73,14 +73,14 @@ def _add_learn(commands: Any) -> None:
     add(
         "--keep",
         choices=("features", "photos", "sums"),
-        help="what is kept of the photos: their features (default), some photos too, or only sums of features",
+        help="what to keep from the photos: their features (default), some photos too, or only sums of features",
     )
     add("--image-size", metavar="PIXELS", type=int, help="side of the network's input (default: by the network)")
     add("--backbone", metavar="NAME", help="lite0 (default), lite1, lite2, resnet18, resnet32 or timm:NAME")
     add(
         "--weights",
         metavar="FILE",
-        help="initial weights: a .safetensors or .pth file, 'package' (lite), 'hub' (timm), or 'none' to start anew",
+        help="initial weights: a .safetensors or .pth file, 'package' (lite), 'hub' (timm), or 'none' for random ones",
     )
     _add_training(learn)
     _add_machine(learn)
@@ -146,9 +146,9 @@ def reject_rate(known: argparse.Namespace) -> float:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
+    default = f"one per core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
     parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
-    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one a core)")
+    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one per core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
 
 

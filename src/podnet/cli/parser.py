@@ -13,14 +13,14 @@ from podnet.errors import ConfigError
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All of these can stand in a YAML file (--config); the command line wins."""
+'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
 
 EXAMPLES = """\
 examples:
   podnet run                                        PODNet on the embedded digits
-  podnet run --method icarl --output runs/icarl     a rival on the same classes
+  podnet run --method icarl --output runs/icarl     another method on the same classes
   podnet run --dataset cifar100 --data-path cifar-100-binary.tar.gz --increment 1
-  podnet run --resume runs/icarl                    go on with a run that was stopped"""
+  podnet run --resume runs/icarl                    continue a stopped run"""
 
 REPRODUCE_EXAMPLES = """\
 examples:
@@ -222,7 +222,7 @@ def _add_reproduce(commands: Any) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        help="runs at the same time (default: one a core, at most 8; with a GPU 1; on a cluster all it has room for)",
+        help="runs at the same time (default: one per core, at most 8; with a GPU 1; on a cluster as many as fit)",
     )
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")

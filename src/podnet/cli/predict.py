@@ -44,7 +44,7 @@ def predict_command(known: argparse.Namespace) -> int:
             else:
                 print(FORMATS[known.format](answer), flush=True)
     for failure in failures:
-        print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
+        print(f"cannot read {printable(failure.file)}: {failure.why}", file=sys.stderr)
     return 1 if failures else 0
 
 

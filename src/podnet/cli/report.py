@@ -33,7 +33,7 @@ def report_command(known: argparse.Namespace) -> int:
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     grid = comparison_grid(groups, "Averages")
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
-    intro = "All numbers in percent; forgetting is better the lower it is."
+    intro = "All numbers in percent; lower forgetting is better."
     path = write_report(output, f"Report of {count}", intro, [grid, curves], pairs)
     console.print(*rich_tables(grid, console.width), sep="\n")
     say(console, f"report: {path}")
@@ -66,12 +66,15 @@ def _find_runs(folders: Sequence[str], console: Console) -> list[Run]:
         faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
         started = [run for run in runs if run.folder not in faults and run.results()]
         for path, fault in faults.items():
-            say(console, f"note: {path} {fault} and is left out.")
+            say(console, f"note: skipped {path}, which {fault}.")
         if not started:
-            raise PodnetError(f"no task is finished in {folder}, so there is nothing to show yet.")
+            raise PodnetError(f"nothing to show: no task is finished in {folder} yet.")
         shown = _without_first_tasks(started)
         if left_out := len(started) - len(shown):
-            say(console, f"note: {left_out} runs of a first task alone are left out of {folder}.")
+            say(
+                console,
+                f"note: skipped {left_out} run{'s' * (left_out > 1)} in {folder} with only a shared first task.",
+            )
         found |= {run.folder.resolve(): run for run in _by_label(shown)}
     return list(found.values())
 
@@ -110,9 +113,9 @@ def _runs_of(folder: Path) -> list[Run]:
         return [Run(folder)]
     runs = [Run(path.parent) for path in sorted(folder.rglob("config.yaml"))]
     if not folder.exists():
-        raise PodnetError(f"there is no folder {folder}; give the folder of a run, or one that holds runs.")
+        raise PodnetError(f"there is no folder {folder}; give the folder of a run, or one that contains runs.")
     if not runs:
-        raise PodnetError(f"{folder} holds no run: there is no config.yaml in it or in a folder below it.")
+        raise PodnetError(f"{folder} contains no run: there is no config.yaml in it or in a folder below it.")
     return runs
 
 

@@ -26,17 +26,15 @@ def as_images(array: ArrayLike) -> Tensor:
     if pixels.ndim == 3:
         pixels = pixels[..., None]
     if pixels.ndim != 4 or pixels.shape[-1] not in (1, 3):
-        raise DataError(
-            f"images of shape {pixels.shape} given; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels."
-        )
+        raise DataError(f"images have shape {pixels.shape}; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels.")
     if pixels.dtype != np.uint8:
         if not np.issubdtype(pixels.dtype, np.number):
-            raise DataError(f"images of type {pixels.dtype} given; expected uint8 pixels.")
+            raise DataError(f"images have type {pixels.dtype}; expected uint8.")
         if not np.isfinite(pixels).all():
-            raise DataError("some pixels are NaN or infinite; mend or leave out those images.")
+            raise DataError("some pixels are NaN or infinite; fix or leave out those images.")
         if pixels.size and (pixels.min() < 0 or pixels.max() > 255 or (pixels != np.round(pixels)).any()):
             raise DataError(
-                f"pixels from {pixels.min():g} to {pixels.max():g} given; expected whole numbers from 0 to 255 "
+                f"pixels range from {pixels.min():g} to {pixels.max():g}; expected whole numbers from 0 to 255 "
                 "(multiply images in [0, 1] by 255 and round)."
             )
     return torch.from_numpy(np.ascontiguousarray(pixels.astype(np.uint8).transpose(0, 3, 1, 2)))
@@ -54,16 +52,17 @@ def from_arrays(
         raise DataError(f"{name}: there are no training images.")
     if images.shape[1:] != test_images.shape[1:]:
         raise DataError(
-            f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}."
+            f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}; "
+            "make them the same size."
         )
     targets, test_targets = (_as_labels(labels, name) for labels in (train[1], test[1]))
     if len(targets) != len(images):
-        raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; each needs one.")
+        raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; give one label per image.")
     if class_names is None:
         if int(targets.max()) >= len(targets):
             raise DataError(
-                f"{name}: a label is {int(targets.max())}, but there are {len(targets)} training images; number the "
-                "classes from 0 on, each with images, or give class_names."
+                f"{name}: a label is {int(targets.max())}, but there are only {len(targets)} training images; "
+                "number the classes from 0 without gaps, or give class_names."
             )
         class_names = [str(label) for label in range(int(targets.max()) + 1)]
     channels = images.shape[1]
@@ -110,9 +109,11 @@ def load_npz(path: Path) -> Dataset:
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
     except BROKEN as error:
-        raise DataError(f"{path} is no .npz file of plain arrays, or is damaged; write it with numpy.savez.") from error
+        raise DataError(
+            f"{path} is not a .npz file of plain arrays, or is damaged; write it with numpy.savez."
+        ) from error
     if missing := [name for name in wanted if name not in arrays]:
-        raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
+        raise DataError(f"{path} has no {', '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}.")
     names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
     train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
     return from_arrays(train, test, names, name=path.stem)

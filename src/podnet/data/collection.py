@@ -16,7 +16,7 @@ from pathlib import Path
 from podnet.data.decode import measure, open_photo, reason
 from podnet.errors import DataError, printable
 
-WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
+WANTED = "expected a folder with one subfolder of photos per class, or a CSV table with the columns path and label"
 PATHS = ("path", "filepath", "imagepath", "filename", "file", "imagefile", "imagename", "image", "img", "photo")
 LABELS = ("label", "labels", "labelname", "class", "classname", "category", "species", "target", "kind", "type", "tag")
 WITHOUT_HEADER = "path,label, or a first row that names these two columns, for example filename,class"
@@ -68,11 +68,11 @@ def read_collection(path: Path) -> Collection:
         elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).source != file:
             skipped.append((printable(file), f"the same photo as {printable(str(twin.source))}"))
     if not photos:
-        first = f" The first: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
-        raise DataError(f"{printable(path)} has no photo that can be read; {WANTED}.{first}")
+        first = f" The first skipped file: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
+        raise DataError(f"{printable(path)} has no readable photo; {WANTED}.{first}")
     left = {photo.label for photo in photos.values()}
     empty = dict.fromkeys(label for _, label in listed if label not in left)
-    skipped += [(label, "a class of which no photo can be read") for label in empty]
+    skipped += [(label, "a class without readable photos") for label in empty]
     return Collection(in_order(photos.values()), tuple(skipped))
 
 
@@ -133,7 +133,7 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
         if entry.name.startswith("."):
             continue
         if not entry.is_dir():
-            skipped.append((printable(entry), "not in the folder of a class"))
+            skipped.append((printable(entry), "not in a class folder"))
             continue
         try:
             files = list(files_below(entry))
@@ -164,10 +164,10 @@ def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str
     listed = []
     for line, row in rows[named:]:
         if len(row) != width or not row[path] or not row[label]:
-            expected = f"{width} cells, none of the path and the label empty" if named else WITHOUT_HEADER
+            expected = f"{width} cells, with a path and a label" if named else WITHOUT_HEADER
             raise DataError(f"{printable(file)}, line {line}: {printable(','.join(row))!r}; expected {expected}.")
         if "\0" in row[path]:
-            raise DataError(f"{printable(file)}, line {line}: a path cannot hold a null character.")
+            raise DataError(f"{printable(file)}, line {line}: a path cannot contain a null character.")
         listed.append((file.parent / row[path], class_name(row[label])))
     if not listed:
         raise DataError(f"{printable(file)} is empty; write a row path,label for each photo.")
@@ -185,8 +185,8 @@ def class_name(name: str) -> str:
     normal = unicodedata.normalize("NFC", name)
     if not normal.isprintable() or len(normal) > LONGEST_NAME:
         raise DataError(
-            f"the class name '{printable(normal[:80])}' cannot be used; it must be at most {LONGEST_NAME} characters "
-            "that can be shown. Rename it."
+            f"invalid class name '{printable(normal[:80])}': use at most {LONGEST_NAME} characters, "
+            "all of them printable."
         )
     return normal
 

@@ -57,9 +57,13 @@ def load_imagenet(
         raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
     classes = choose_classes(subset, train.classes)
     if absent := sorted(set(classes) - set(val.classes)):
-        raise DataError(f"{path}: train has {_some(absent)}, val has not; add photos to val or leave the class out.")
+        raise DataError(
+            f"{path}: train has {_some(absent)}, but val does not; add photos to val or leave the class out."
+        )
     if subset == "all" and (strange := sorted(set(val.classes) - set(classes))):
-        raise DataError(f"{path}: val has {_some(strange)}, train has not; remove it, or name the classes in --subset.")
+        raise DataError(
+            f"{path}: val has {_some(strange)}, but train does not; remove it, or list the classes in --subset."
+        )
 
     def photos(split: Split) -> tuple[Photos, Tensor]:
         position = {name: label for label, name in enumerate(classes)}
@@ -91,13 +95,15 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(classes)
     if subset == "released":
         if len(classes) < SMALL:
-            raise DataError(f"subset released is the first {SMALL} classes, but there are {len(classes)}; use all.")
+            raise DataError(
+                f"subset released is the first {SMALL} classes, but there are only {len(classes)}; use --subset all."
+            )
         return tuple(classes[:SMALL])
     if subset == "ucir":
         if len(classes) != LARGE:
             raise DataError(
                 f"subset ucir is drawn from the {LARGE} classes of ImageNet, but there are {len(classes)}; "
-                "use all, or the path of a file with class names."
+                "use --subset all, or give a file with class names."
             )
         drawn = np.random.RandomState(UCIR_SEED).choice(LARGE, SMALL, replace=False)
         return tuple(classes[i] for i in sorted(drawn.tolist()))
@@ -105,14 +111,14 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
         lines = Path(subset).expanduser().read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"subset {subset} given; expected all, released, ucir or the path of a text file with class names."
+            f"subset is {subset}; it must be all, released, ucir or the path of a text file with class names."
         ) from error
     wanted = set(filter(None, map(str.strip, lines)))
     if unknown := sorted(wanted - set(classes)):
         hint = nearest(unknown[0], classes)
-        raise DataError(f"{subset} names {_some(unknown)}, but train has no such class; mend the list.{hint}")
+        raise DataError(f"{subset} lists {_some(unknown)}, but train has no such class; correct the list.{hint}")
     if not wanted:
-        raise DataError(f"{subset} names no class; write one a line.")
+        raise DataError(f"{subset} lists no classes; write one per line.")
     return tuple(name for name in classes if name in wanted)
 
 
@@ -123,7 +129,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) -> Split:
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder; {WANTED}: give the folder that holds them.")
+        raise DataError(f"{root} is not a folder; {WANTED}: give the folder that contains them.")
     if (root / f"{split}.txt").is_file():
         return _read_list(root, split, known)
     if (root / split).is_dir():
@@ -148,7 +154,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         if known and word not in number_of and word.isdecimal():
             if int(word) >= len(known):
                 raise DataError(
-                    f"{file}, line {count}: {word} is no class; train has {len(known)}, 0 to {len(known) - 1}."
+                    f"{file}, line {count}: {word} is not a class; train has {len(known)}, 0 to {len(known) - 1}."
                 )
             word = known[int(word)]
         names.append(name)

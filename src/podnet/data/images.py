@@ -40,7 +40,7 @@ def to_device(pixels: Tensor, device: torch.device) -> Tensor:
 def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
     """Fail if skipping unreadable photos leaves a class without images."""
     if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
-        raise DataError(f"no photo of class {names[lost[0]]!r} could be read; mend them, or leave the class out.")
+        raise DataError(f"no photo of class {names[lost[0]]!r} could be read; fix the photos or leave the class out.")
 
 
 def join(first: Images, second: Images) -> Images:

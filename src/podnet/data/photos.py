@@ -57,9 +57,9 @@ class Photos:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise DataError(f"an image size of {self.size} given; it must be at least 1.")
+            raise DataError(f"image size is {self.size}; it must be at least 1.")
         if self.workers < 0:
-            raise DataError(f"{self.workers} workers given; give a number of processes, or 0 for none.")
+            raise DataError(f"workers is {self.workers}; it must be a number of processes, or 0 for none.")
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -113,7 +113,7 @@ class Photos:
         name = printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
         if self.unreadable == "error":
             raise DataError(
-                f"{name} cannot be read ({why}); mend or remove it, or use --unreadable skip to do without such files."
+                f"{name} cannot be read ({why}); fix or remove it, or skip such files with --unreadable skip."
             )
         self._left_out[name] = why
 
@@ -165,7 +165,7 @@ class Photos:
             try:
                 yield shrink(source, self.size) if self.shrinks else source.read_bytes()
             except OSError as error:
-                raise DataError(f"{source} cannot be kept ({error.strerror}); put the file back.") from error
+                raise DataError(f"cannot keep {source} as an exemplar ({error.strerror}); restore the file.") from error
 
 
 class _Decoder(torch.utils.data.Dataset[_Decoded]):

@@ -69,7 +69,7 @@ class Pass:
         columns = [torch.cat(column) for column in zip(*filter(None, rows), strict=True)]
         width = max(self.team.collected(len(columns)))  # this process, or all of them, may have read nothing
         if not width:
-            raise DataError(f"none of {images} photos could be read; mend them, or leave their class out.")
+            raise DataError(f"none of {images} photos could be read; fix the photos or leave their class out.")
         if not columns:
             columns = [torch.empty(0, dtype=torch.int64), *[torch.empty(0, device=self.device)] * (width - 1)]
         indices, *values = map(self.team.gathered, columns)

@@ -82,7 +82,7 @@ class Learner:
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
-                raise ValueError(f"task {task.index} comes after {task.old} classes, but this learner knows {known}.")
+                raise ValueError(f"task {task.index} expects {task.old} known classes, but this learner knows {known}.")
             self._begin(task, distils=any(phase.distils for phase in phases))
             self.progress = Progress(summary)
         require_same_task(self.progress.task, summary)

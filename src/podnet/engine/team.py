@@ -50,8 +50,8 @@ class Team:
             return name
         if self.local_size > torch.cuda.device_count():
             raise ConfigError(
-                f"{self.local_size} processes on a machine with {torch.cuda.device_count()} GPUs; "
-                "give --devices as many as there are, or --device cpu."
+                f"{self.local_size} processes, but this machine has {torch.cuda.device_count()} GPUs; "
+                "set --devices to at most that number, or use --device cpu."
             )
         return f"cuda:{self.local_rank}"
 
@@ -105,7 +105,7 @@ class Team:
         if differing := [rank for rank, other in enumerate(given) if other != given[0]]:
             raise PodnetError(
                 f"process {differing[0]} does not have the same {what} as process 0 "
-                f"({given[differing[0]][:12]}, not {given[0][:12]}); see that all machines read the same data."
+                f"({given[differing[0]][:12]}, not {given[0][:12]}); make sure that all machines read the same data."
             )
 
     @torch.no_grad()
@@ -158,7 +158,9 @@ def joined(device: str) -> Iterator[Team]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        raise PodnetError(f"process {rank} lost contact with another one ({str(error).splitlines()[0]}).") from error
+        raise PodnetError(
+            f"process {rank} lost contact with another process ({str(error).splitlines()[0]})."
+        ) from error
     dist.destroy_process_group()  # not after an error: other processes may never get here
 
 

@@ -180,7 +180,7 @@ def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
         method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
-        raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
+        raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
     return phases

@@ -99,15 +99,15 @@ class Ridge(Method):
         else:
             expected["features"] = (torch.float16, (count, dim))
         if {name: (value.dtype, tuple(value.shape)) for name, value in state.items()} != expected:
-            raise ValueError("what it keeps of its photos is not as we write it")
+            raise ValueError("the data kept from its photos has wrong names, types or shapes")
         if not all(value.isfinite().all() for value in state.values()) or not (state["temperatures"] > 0).all():
-            raise ValueError("a number that it keeps of its photos is none")
+            raise ValueError("the data kept from its photos has a NaN, an infinite number or a temperature not above 0")
         for name in LABELS:
             if not ((state[name] >= 0) & (state[name] < classes)).all():
-                raise ValueError("a photo is of a class that it does not have")
+                raise ValueError("a photo has a class that the model does not have")
         counts = torch.bincount(state["targets"], minlength=classes)
         if not counts.all() or not torch.equal(state.get("counts", counts), counts):
-            raise ValueError("a class has no photo, or another number of them")
+            raise ValueError("a class has no photos, or its photo count is wrong")
 
     def class_means(self, state: State) -> Tensor:
         if self.keep == "sums":

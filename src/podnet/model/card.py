@@ -21,7 +21,7 @@ tags:
 An image classifier for {count} classes, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
 {size} pixels; {way}.
 
-## How good it is
+## Accuracy
 
 {measured}
 
@@ -31,8 +31,8 @@ An image classifier for {count} classes, made with podnet. Network: `{backbone}`
 
 ## Use
 
-`podnet predict MODEL photo.jpg`. To photos unlike all it has seen it answers `unknown`, at the cost of calling about
-5 % of the photos of known classes unknown, too.
+`podnet predict MODEL photo.jpg`. The answer for photos unlike all classes is `unknown`. About 5 % of the photos of
+known classes are called unknown, too.
 
 ## What the file contains
 
@@ -62,14 +62,14 @@ def card(model: Model, title: str) -> str:
         backbone=settings.backbone,
         weights=settings.weights,
         size=settings.image_size,
-        way="trained by PODNet" if settings.trained else "left as it is, with ridge regression on its features",
+        way="trained by PODNet" if settings.trained else "not trained, with ridge regression on its features",
         measured=_measured(model, accuracy),
         classes="\n".join(
             f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {_percent(own)} |"
             for record, own in rows
         ),
         lessons=len(model.history),
-        kept=kept if model.can_learn else "nothing of its photos",
+        kept=kept if model.can_learn else "no data from its photos",
     )
 
 
@@ -79,11 +79,11 @@ def _percent(value: float | None) -> str:
 
 def _measured(model: Model, accuracy: float | None) -> str:
     if accuracy is None:
-        return "It was not measured: there were too few photos to hold any out."
+        return "Not measured: there were too few photos to hold any out."
     count = model.history[-1]["measured"]
     low, high = interval(accuracy, count)
     how = measured_on(model.settings.trained, model.settings.keep)
     return (
         f"{accuracy:.1f} % of {count} {how} (95 % interval {low:.1f} to {high:.1f}).\n"
-        "These photos come from the same collection as those it learned from; photos of another kind may do worse."
+        "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
     )

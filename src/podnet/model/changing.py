@@ -26,7 +26,7 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     interrupted call of learn is useless for a changed model and is removed.
     """
     lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
-    with locked(lock, f"another process is changing {printable(path)}; wait for it."):
+    with locked(lock, f"another process is changing {printable(path)}; wait until it ends."):
         try:
             before.unlink(missing_ok=True)  # left by a killed process
             if undoable and path.exists():
@@ -73,7 +73,9 @@ def undo(path: Path) -> None:
     """Restore the previous file."""
     with changing(path):
         if not can_undo(path):
-            raise PodnetError(f"there is nothing to undo: no earlier state of {printable(path)} is kept.")
+            raise PodnetError(
+                f"nothing to undo: there is no earlier state of {printable(path)}; only the last change can be undone."
+            )
         os.replace(_kept_before(path), path)
 
 

@@ -43,7 +43,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     backbone
         "lite0", "lite1", "lite2", "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
-        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" to start anew.
+        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" for random ones.
     image_size
         Side of the network's input in pixels; images of any size are scaled to it.
     train
@@ -156,7 +156,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self._inference()
         sources, labels = to_sources(X), to_labels(y)
         if len(sources) != len(labels):
-            raise ValueError(f"X has {len(sources)} images and y {len(labels)} labels; give a label for each image.")
+            raise ValueError(f"X has {len(sources)} images and y has {len(labels)} labels; give one label per image.")
         meant = meanings(labels, {record.name: record.meant for record in model.classes} if model else {})
         collection = collected(sources, [class_name(str(label)) for label in labels])
         if model is not None and _knows(model, collection):

@@ -32,7 +32,7 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
             for name, own in traces.items():
                 if any(trace in written for trace in own):
                     raise PodnetError(
-                        f"a photo of '{printable(name)}' is also one of another class; nothing was changed."
+                        f"a photo of '{printable(name)}' also belongs to another class; nothing was changed."
                     )
             os.replace(smaller, path)
         finally:

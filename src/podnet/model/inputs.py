@@ -37,10 +37,10 @@ def _source(image: Any) -> Path | bytes:
     if isinstance(image, np.ndarray):
         pixels = image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image
         if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,), (4,)):
-            raise ValueError(f"X has an image that is an array of {image.dtype} of shape {image.shape}; give {IMAGES}.")
+            raise ValueError(f"X contains an array of {image.dtype} with shape {image.shape}; give {IMAGES}.")
         image = Image.fromarray(np.ascontiguousarray(pixels))
     if not isinstance(image, Image.Image):
-        raise ValueError(f"X has a {type(image).__name__} among its images; give {IMAGES}.")
+        raise ValueError(f"X contains a {type(image).__name__}; give {IMAGES}.")
     return encode(image)
 
 
@@ -63,7 +63,7 @@ def meanings(labels: Sequence[Label], known: Mapping[str, Label]) -> dict[str, L
     for label in labels:
         other = meant.setdefault(class_name(str(label)), label)
         if type(other) is not type(label):
-            raise ValueError(f"y has the label {label!r} besides {other!r}, and both read {label}; change one of them.")
+            raise ValueError(f"y has the labels {label!r} and {other!r}, which both read {label}; change one of them.")
     if len(set(meant.values())) < len(meant):
         raise ValueError("two labels are equal but of different types, such as 1 and 1.0; use one type.")
     return meant
@@ -75,10 +75,10 @@ def collected(sources: Sequence[Path | bytes], names: Sequence[str]) -> Collecti
     for number, (source, name, found) in enumerate(zip(sources, names, measure_all(sources), strict=True)):
         if isinstance(found, str):
             which = f"image {number}" if isinstance(source, bytes) else f"{source}"
-            raise ValueError(f"{which} of X cannot be read ({found}); mend it, or leave it out.")
+            raise ValueError(f"{which} of X cannot be read ({found}); fix it or leave it out.")
         photos.setdefault(found[1], Photo(source, name, *found))
     if lost := set(names) - {photo.label for photo in photos.values()}:
-        raise ValueError(f"all images of the class {min(lost)!r} are also given for another class; give others.")
+        raise ValueError(f"all images of class {min(lost)!r} are also given for another class; give others.")
     return Collection(in_order(photos.values()))
 
 

@@ -65,7 +65,7 @@ def teach(
     with changing(path, undoable):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
-            raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
+            raise BusyError(f"{path} was changed by another process in the meantime; run the command again.")
         made = yield from taught(lesson, device, workers, path)
         made.save(path, exemplars)
 

@@ -100,8 +100,8 @@ def measured_on(trained: bool, keep: str) -> str:
     if trained:
         return "held-out photos"
     if keep == "sums":
-        return "photos, each by the model of its own lesson without it: sums do not measure old photos again"
-    return "photos, each by the model without it"
+        return "photos, leave-one-out in their own lesson (sums cannot measure old photos again)"
+    return "photos, leave-one-out"
 
 
 def best_inference(entry: Mapping[str, Any]) -> str:

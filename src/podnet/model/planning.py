@@ -66,7 +66,7 @@ def planned(
     choice = choose(collection, given, known, on_gpu=device.startswith("cuda"))
     share = choice.training.held_out
     if not 0 <= share <= 0.5:
-        raise ConfigError(f"held_out is {share}; give a share from 0 to 0.5.")
+        raise ConfigError(f"held_out is {share}; it must be a share from 0 to 0.5.")
     todo = plan(collection, model, share if choice.settings.trained else 0.0, include_known)
     if choice.settings.trained:  # epochs and batches follow from the photos to train on
         choice = choose(Collection(todo.training), given, known, on_gpu=device.startswith("cuda"))
@@ -82,11 +82,13 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     old = tuple(label for label in known if label in counts)
     refreshed = old if include_known else ()
     if model is None and len(new) < 2:
-        raise DataError(f"a new model needs photos of at least 2 classes; there are those of {len(new)} ({new[0]!r}).")
+        raise DataError(f"a new model needs photos of at least 2 classes; found {len(new)} ({new[0]!r}).")
     if not new and not refreshed:
-        raise DataError("the model knows all classes of these photos; --include-known refreshes them with new photos.")
+        raise DataError(
+            "the model knows all classes of these photos; use --include-known to refresh them with new photos."
+        )
     if model is not None and not model.can_learn:
-        raise PodnetError("the model was saved without exemplars; it can predict, but it cannot go on learning.")
+        raise PodnetError("the model was saved without data from its photos; it can predict but not learn more.")
     training, held_out = [], []
     seen = {*model.held_out_digests, *model.digests} if model else set()
     usable: dict[str, list[Photo]] = {label: [] for label in counts}
@@ -100,7 +102,7 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     trained = {photo.label for photo in training}
     refreshed = tuple(label for label in refreshed if label in trained)
     if not trained.issuperset(new) or not trained:
-        raise DataError("the model has learned these photos, or measures itself with them; add other photos.")
+        raise DataError("the model has already learned these photos or holds them out for measuring; add other photos.")
     return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
 
 

@@ -39,14 +39,15 @@ class Trial:
         if self.trained is None or self.fixed is None:
             if self.minutes > self.allowed:
                 return (
-                    f"training the network was not tried: it would take about {self.minutes:.0f} minutes "
-                    f"(--minutes {self.minutes + 1:.0f} allows that, --train never asks no more)"
+                    f"training the network was not tried: it would take about {self.minutes:.0f} minutes; "
+                    f"--minutes {self.minutes + 1:.0f} allows it, --train never hides this message"
                 )
-            why = f"it takes {SHARE} photos of a class" if self.few else "there is nothing left to gain"
+            why = f"no class has {SHARE} photos" if self.few else "there is little to gain"
             return f"training the network was not tried: {why}"
-        better = "so it is trained" if self.wins else "so it stays as it is"
+        better = "the network is trained" if self.wins else "the network is not trained"
         return (
-            f"on photos held back, fixed features {self.fixed:.1f} %, a trained network {self.trained:.1f} %: {better}"
+            f"on held-out photos, fixed features reach {self.fixed:.1f} %, "
+            f"a trained network {self.trained:.1f} %: {better}"
         )
 
 

@@ -47,7 +47,7 @@ class GrowingClassifier(nn.Module):
         weights = self._random_weights(n) if weights is None else weights
         expected = (n, *self.shape)
         if weights.shape != expected:
-            raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {expected}.")
+            raise ValueError(f"weights have shape {tuple(weights.shape)}; {n} classes need {expected}.")
         self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
 
     def remove_class(self, label: int) -> None:

@@ -43,7 +43,7 @@ class TimmBackbone(Backbone):
         except RuntimeError as error:
             if "features_only" not in str(error):
                 raise
-            raise ConfigError(f"{name} cannot be asked for its maps; choose another network of timm.") from error
+            raise ConfigError(f"{name} does not return feature maps; choose another timm network.") from error
         if self.headless:
             self.indices = _ends(self.model.feature_info.reduction())
             self.dim = self.model.feature_info.channels()[-1]
@@ -157,9 +157,11 @@ def _timm() -> Any:
             _declare_torchvisions_operators()
             import timm
     except ImportError as error:
-        raise MissingPackageError("networks of timm need it: pip install 'podnet[timm]'.") from error
+        raise MissingPackageError("timm is not installed: pip install 'podnet[timm]'.") from error
     except RuntimeError as error:
-        raise MissingPackageError(f"timm cannot be imported ({error}); install torch's own torchvision.") from error
+        raise MissingPackageError(
+            f"cannot import timm ({error}); install the torchvision that matches torch."
+        ) from error
     return timm
 
 

@@ -58,7 +58,7 @@ class LocalEngine:
         self._pool.shutdown()
         if isinstance(error, BrokenProcessPool):
             raise PodnetError(
-                "a run was killed, perhaps for want of memory; give the same command again to go on, with fewer --jobs."
+                "a run was killed, possibly out of memory; to continue, run the same command again with fewer --jobs."
             ) from error
 
     def submit(self, assignments: Sequence[Assignment]) -> list[Future[str | PodnetError]]:

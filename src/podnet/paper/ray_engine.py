@@ -45,7 +45,7 @@ class RayEngine:
         except (OSError, RuntimeError, ValueError) as error:
             where = "on this machine" if self._address == "auto" else f"at {self._address}"
             raise PodnetError(
-                f"no Ray cluster can be used {where} ({_first(error)}); start one with 'ray start --head', "
+                f"no usable Ray cluster {where} ({_first(error)}); start one with 'ray start --head', "
                 "then each further machine with 'ray start --address HOST:PORT'."
             ) from error
 
@@ -75,7 +75,7 @@ class RayEngine:
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"address is {address!r}; it must be HOST:PORT of the cluster's head, or auto.")
+        raise ConfigError(f"address is {address!r}; it must be HOST:PORT of the cluster's head node, or auto.")
     return host.strip("[]"), int(port)
 
 
@@ -83,10 +83,10 @@ def _in_a_sentence(error: BaseException) -> PodnetError:
     """A one-sentence error for a task that failed outside of the run itself."""
     cause = getattr(error, "cause", None)  # an error in the worker: podnet is missing there, or another version
     if cause is not None:
-        return PodnetError(f"a machine of the cluster cannot perform it: {type(cause).__name__}: {_first(cause)}")
+        return PodnetError(f"a machine of the cluster cannot run it: {type(cause).__name__}: {_first(cause)}")
     return PodnetError(
         f"its machine or its process was lost {RETRIES + 1} times ({type(error).__name__}: {_first(error)}), "
-        "perhaps for want of memory; give the same command again to go on."
+        "possibly out of memory; to continue, run the same command again."
     )
 
 

@@ -25,7 +25,7 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
         options["order"] = ",".join(map(str, options["order"]))
     name = str(options.pop("method", "podnet"))
     if name.endswith(".py"):
-        raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
+        raise ConfigError(f"method is {name!r}; add the name of a class in that file: {name}:CLASS.")
     method_class = load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
@@ -73,7 +73,7 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
         if key not in known:
             hint = nearest(key, known | _experiment_options() | {"method"})
             if key == "fidelity":
-                hint = " Only podnet has two fidelities."
+                hint = " Only podnet has this option."
             name = getattr(cls, "name", "an experiment")
             raise ConfigError(f"{name} has no option {key!r}.{hint}")
     return {key: _read_value(key, value, hints[key]) for key, value in values.items()}

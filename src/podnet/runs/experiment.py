@@ -65,7 +65,7 @@ class Experiment:
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
-            raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
+            raise ConfigError("--compile needs a C++ compiler, g++ or clang++; install one or leave --compile out.")
 
     def first_task(self) -> Experiment:
         """The experiment cut off after the first task; equal for all that differ only in later training.
@@ -133,10 +133,10 @@ class Experiment:
         if self.memory_per_class is not None and self.memory_per_class > int(counts[smallest]):
             raise ConfigError(
                 f"memory_per_class is {self.memory_per_class}, but class {dataset.class_names[order[smallest]]!r} has "
-                f"only {int(counts[smallest])} training images; lower it, or add images to the class."
+                f"only {int(counts[smallest])} training images; lower it or add images to the class."
             )
         if self.memory_total is not None and not len(order) <= self.memory_total <= int(counts.sum()):
             raise ConfigError(
-                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
+                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image per class) "
                 f"to {int(counts.sum())} (all training images)."
             )

@@ -96,13 +96,13 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The configuration the run was started with."""
         if not self.config_file.exists():
-            raise ConfigError(f"{self.folder} holds no run to resume: there is no {self.config_file.name} in it.")
+            raise ConfigError(f"{self.folder} contains no run: there is no {self.config_file.name} in it.")
         try:
             loaded = yaml.load(self.config_file.read_bytes(), Loader=SAFE_LOADER)
         except (yaml.YAMLError, UnicodeDecodeError):
             loaded = None
         if not isinstance(loaded, dict):
-            raise PodnetError(f"{self.config_file} is damaged: it should hold options, one 'name: value' a line.")
+            raise PodnetError(f"{self.config_file} is damaged: it must contain options, one 'name: value' per line.")
         return loaded
 
     def write_config(self, config: Mapping[str, Any]) -> None:
@@ -119,8 +119,8 @@ class Run:
         """Refuse a user-defined method whose file was edited since the run began."""
         if not self.keeps_method(file):
             raise ConfigError(
-                f"{file} was changed since the run in {self.folder} began, so its numbers would come from two methods; "
-                f"put back {self.method_file}, start another run, or go on with --allow-changed-method."
+                f"{file} was changed after the run in {self.folder} started, so results would come from two methods; "
+                f"restore it from {self.method_file}, start a new run, or continue with --allow-changed-method."
             )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -208,5 +208,5 @@ class Run:
         """Only one process at a time may write a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(
-            self.lock_file, f"another process is writing {self.folder}; wait for it or choose another --output."
+            self.lock_file, f"another process is writing {self.folder}; wait until it ends or choose another --output."
         )

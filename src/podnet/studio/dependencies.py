@@ -34,7 +34,7 @@ StudioState = Annotated[Studio, Depends(_studio)]
 def run_of(studio: StudioState, key: str) -> Entry:
     entry = studio.index.entry(key)
     if entry is None or not entry.run.config_file.exists():
-        raise NotFoundError("there is no such run, or its folder is gone.")
+        raise NotFoundError("this run does not exist, or its folder was deleted.")
     return entry
 
 
@@ -67,4 +67,4 @@ async def body_of(request: Request) -> bytes:
 
 
 def _no_model() -> Any:
-    raise HTTPException(404, "the page was started without --model.")
+    raise HTTPException(404, "no model: podnet studio was started without --model.")

@@ -70,7 +70,7 @@ class Studio:
             try:
                 changed = await asyncio.to_thread(self.index.refresh)
             except Exception:  # one odd folder must not stop the watching
-                logging.getLogger(__name__).exception("looking at the runs failed")
+                logging.getLogger(__name__).exception("reading the runs failed")
                 changed = False
             if changed or self.model_version() != version:
                 version = self.model_version()

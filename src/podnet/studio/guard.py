@@ -66,7 +66,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if not self._own_host(host):
-            return _refuse(403, f"this page does not answer to the host {host[:80]!r}; use the address it printed.")
+            return _refuse(403, f"unknown host {host[:80]!r}; use the address that podnet studio printed.")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return _refuse(403, "requests from other sites are refused.")

@@ -63,7 +63,7 @@ class ModelView:
         with self._lock:
             memory = self._current().learner.memory
         if not isinstance(memory.images, Photos) or memory.targets is None:
-            raise PodnetError("the model keeps no photos.")
+            raise PodnetError("the model has no photos.")
         known = 0 <= label <= int(memory.targets.max())
         own = (memory.targets == label).nonzero().flatten() if known else memory.targets[:0]
         if not 0 <= index < len(own):
@@ -78,7 +78,7 @@ class ModelView:
         with self._lock:
             model = self._current()
             if label is not None and not 0 <= label < len(model.names):
-                raise PodnetError(f"there is no class {label}; the model has {len(model.names)}.")
+                raise PodnetError(f"there is no class {label}; the model has {len(model.names)} classes.")
             seen = look(model, photo, label)
         answer = {
             "ranked": {name: [{"name": n, "confidence": p} for n, p in ranked] for name, ranked in seen.ranked.items()},
@@ -93,7 +93,7 @@ class ModelView:
 
     def _current(self) -> Model:
         if not self.path.exists():
-            raise PodnetError(f"there is no model {self.path.name} yet; teach it two classes, and it will be made.")
+            raise PodnetError(f"there is no model {self.path.name} yet; teach two classes to create it.")
         now = stamp(self.path)
         if self._model is None or now != self._stamp:
             self._model, self._stamp, self._map = load_model(self.path), now, {}
@@ -111,7 +111,7 @@ def _kept_words(model: Model, features: int, exemplars: int) -> str:
     sums = "sums of the " if model.settings.keep == "sums" else ""
     parts = [f"{sums}features of {features} photos"] if features else []
     parts += [f"{exemplars} photos"] if exemplars else []
-    return " and ".join(parts) or "nothing of its photos"
+    return " and ".join(parts) or "no data from its photos"
 
 
 def _classes(model: Model) -> list[dict[str, Any]]:

@@ -77,4 +77,4 @@ def _damage_told() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise PodnetError(f"the files of a run are damaged ({error!r}).") from error
+        raise PodnetError(f"files of the run are damaged ({error!r}).") from error

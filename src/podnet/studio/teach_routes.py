@@ -25,7 +25,10 @@ class Wanted(BaseModel):
     """How to teach."""
 
     epochs: int | None = Field(
-        None, ge=1, le=1000, description="for a model that trains its network; chosen by the photos if left out"
+        None,
+        ge=1,
+        le=1000,
+        description="for a model that trains its network; by default depends on the number of photos",
     )
 
 
@@ -57,7 +60,7 @@ def draft_photo(key: str, studio: StudioState) -> Response:
     """A small picture of a photo that waits, as JPEG."""
     drawn = studio.draft.thumbnail(key)
     if drawn is None:
-        raise HTTPException(404, "there is no such photo.")
+        raise HTTPException(404, "this photo does not exist.")
     return Response(drawn, media_type="image/jpeg")
 
 
@@ -65,7 +68,7 @@ def draft_photo(key: str, studio: StudioState) -> Response:
 def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict[str, Any]]:
     """Remove a waiting photo."""
     if not studio.draft.remove(key):
-        raise HTTPException(404, "there is no such photo.")
+        raise HTTPException(404, "this photo does not exist.")
     return studio.draft.describe()
 
 

@@ -38,8 +38,8 @@ export const inferenceName = (inference) => h("span", { title: PAPER[inference] 
 
 // How accuracy was measured, by an entry of a model's history.
 export function measuredWords(entry, interval) {
-  if (!interval) return "Accuracy was not measured: no photo was held out, because a class needs 5 photos for that.";
-  const how = Object.keys(entry.training ?? {}).length ? "held-out photos" : "photos, each classified by the model without it (leave-one-out)";
+  if (!interval) return "Accuracy not measured: no photos were held out, which takes at least 5 photos per class.";
+  const how = Object.keys(entry.training ?? {}).length ? "held-out photos" : "photos, leave-one-out";
   return `Accuracy measured on ${entry.measured} ${how}; 95 % interval ${number(interval[0], 1)} to ${number(interval[1], 1)} %.`;
 }
 
@@ -54,11 +54,11 @@ export async function request(path, options = {}) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Refusal("The server does not answer; is podnet studio still running?");
+    throw new Refusal("The server does not respond; is podnet studio still running?");
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
-    const detail = typeof answer.detail === "string" ? answer.detail : `the server answered ${response.status}`;
+    const detail = typeof answer.detail === "string" ? answer.detail : `the server responded with status ${response.status}`;
     throw new Refusal(detail);
   }
   return answer;
