@@ -15,8 +15,9 @@ from podnet.data.augment import Intensity
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
 from podnet.methods.phases import Optimizer, Phase, warmed_up
+from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
-from podnet.nets.network import Network
+from podnet.nets.network import Network, View
 
 Idea = Literal["own", "bounds", "replay", "distillation", "regularisation", "expansion", "closed form"]
 Exemplars = Literal["none", "optional", "needed"]  # "optional": a memory of 0 images works too
@@ -128,10 +129,9 @@ class Method:
         """Whether the classifier gets the last map after ReLU."""
         return False
 
-    @property
-    def roots(self) -> bool:
-        """Whether the embedding is the signed square root of the backbone's."""
-        return False
+    def view(self, backbone: Backbone) -> tuple[View | None, int]:
+        """How images are embedded, if not as the backbone does it; and the size of the embedding."""
+        return None, backbone.dim
 
     def of_run(self, classes: int) -> Method:
         """The method for a run of this many classes in total, if it depends on that."""

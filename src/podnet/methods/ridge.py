@@ -17,8 +17,9 @@ from torch import Tensor
 from podnet.losses import best_temperature
 from podnet.methods.base import Batches, Exemplars, Method, State
 from podnet.methods.phases import Phase
+from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import SolvedClassifier
-from podnet.nets.network import Network
+from podnet.nets.network import Network, View
 from podnet.ridge import MOST_COMPARED, Fitted, Sums
 
 Keep = Literal["features", "photos", "sums"]  # what a model keeps of its photos
@@ -45,9 +46,8 @@ class Ridge(Method):
     fixed = True
     presets = {"digits": {"backbone": "resnet32"}}  # random features: the pretrained networks see coloured images
 
-    @property
-    def roots(self) -> bool:
-        return True
+    def view(self, backbone: Backbone) -> tuple[View, int]:
+        return signed_roots, backbone.dim
 
     def classifier(self, dim: int) -> SolvedClassifier:
         return SolvedClassifier(dim)
@@ -136,6 +136,11 @@ class RidgeWithPhotos(Ridge):
 
     name = "ridge-photos"
     exemplars = "needed"
+
+
+def signed_roots(maps: list[Tensor], embedding: Tensor) -> Tensor:
+    """With roots a few large features no longer decide alone."""
+    return embedding.sign() * embedding.abs().clamp_min(1e-12).sqrt()
 
 
 UNMEASURED = 0.1  # temperature if there are too few photos to fit one
