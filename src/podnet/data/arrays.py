@@ -59,12 +59,7 @@ def from_arrays(
     if len(targets) != len(images):
         raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; give one label per image.")
     if class_names is None:
-        if int(targets.max()) >= len(targets):
-            raise DataError(
-                f"{name}: a label is {int(targets.max())}, but there are only {len(targets)} training images; "
-                "number the classes from 0 without gaps, or give class_names."
-            )
-        class_names = [str(label) for label in range(int(targets.max()) + 1)]
+        class_names = _numbers(targets, name)
     channels = images.shape[1]
     statistics = [_mean_and_std(images[:, channel]) for channel in range(channels)]
     return Dataset(
@@ -81,6 +76,17 @@ def from_arrays(
             pad=max(1, images.shape[2] // 8),
         ),
     )
+
+
+def _numbers(targets: Tensor, name: str) -> list[str]:
+    """Names of classes that have none."""
+    highest = int(targets.max())
+    if highest >= len(targets):
+        raise DataError(
+            f"{name}: a label is {highest}, but there are only {len(targets)} training images; "
+            "number the classes from 0 without gaps, or give class_names."
+        )
+    return [str(label) for label in range(highest + 1)]
 
 
 def _mean_and_std(pixels: Tensor) -> tuple[float, float]:

@@ -254,7 +254,8 @@ class Learner:
         return through.gathered(through.rows(images, wanted), len(images))
 
     def _pass(self, mirror: bool = False) -> Pass:
-        return Pass(self._ready(), self.transform, self.device, mirror, self.team)
+        averages = self.method.averages_mirrors and self.transform.flip
+        return Pass(self._ready(), self.transform, self.device, mirror, self.team, averages)
 
     def _ready(self) -> Network:
         """The network to look at images with: if the backbone is fixed, with a faster copy of it, made once."""

@@ -17,7 +17,7 @@ from podnet.fidelity import Fidelity
 from podnet.methods.phases import Optimizer, Phase, warmed_up
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
-from podnet.nets.network import Network, View
+from podnet.nets.network import Network
 
 Idea = Literal["own", "bounds", "replay", "distillation", "regularisation", "expansion", "closed form"]
 Exemplars = Literal["none", "optional", "needed"]  # "optional": a memory of 0 images works too
@@ -129,9 +129,10 @@ class Method:
         """Whether the classifier gets the last map after ReLU."""
         return False
 
-    def view(self, backbone: Backbone) -> tuple[View | None, int]:
-        """How images are embedded, if not as the backbone does it; and the size of the embedding."""
-        return None, backbone.dim
+    @property
+    def averages_mirrors(self) -> bool:
+        """Whether the embedding of an image is averaged with that of its mirror image, except in training."""
+        return False
 
     def of_run(self, classes: int) -> Method:
         """The method for a run of this many classes in total, if it depends on that."""
@@ -140,6 +141,10 @@ class Method:
     def reserved(self, quota: int) -> int:
         """How many of a class's `quota` exemplars the main phase never trains on; they come first."""
         return 0
+
+    def network(self, backbone: Backbone) -> Network:
+        """A network without classes."""
+        return Network(backbone, self.classifier(backbone.dim), self.rectifies)
 
     def classifier(self, dim: int) -> GrowingClassifier:
         """A classifier without classes."""

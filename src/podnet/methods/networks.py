@@ -15,8 +15,7 @@ from podnet.nets.network import Network
 def new_network(method: Method, channels: int) -> Network:
     """A network without classes."""
     backbone = new_backbone(method.backbone, channels, method.backbone_fidelity)
-    view, dim = method.view(backbone)
-    return Network(backbone, method.classifier(dim), method.rectifies, view)
+    return method.network(backbone)
 
 
 def network_from(tensors: Mapping[str, Tensor], method: Method, channels: int, sizes: Sequence[int]) -> Network:

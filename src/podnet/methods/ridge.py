@@ -19,7 +19,7 @@ from podnet.methods.base import Batches, Exemplars, Method, State
 from podnet.methods.phases import Phase
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import SolvedClassifier
-from podnet.nets.network import Network, View
+from podnet.nets.network import Network
 from podnet.ridge import MOST_COMPARED, Fitted, Sums
 
 Keep = Literal["features", "photos", "sums"]  # what a model keeps of its photos
@@ -46,8 +46,8 @@ class Ridge(Method):
     fixed = True
     presets = {"digits": {"backbone": "resnet32"}}  # random features: the pretrained networks see coloured images
 
-    def view(self, backbone: Backbone) -> tuple[View, int]:
-        return signed_roots, backbone.dim
+    def network(self, backbone: Backbone) -> Network:
+        return Network(backbone, self.classifier(backbone.dim), view=signed_roots)
 
     def classifier(self, dim: int) -> SolvedClassifier:
         return SolvedClassifier(dim)

@@ -147,6 +147,14 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         raise NotImplementedError
 
+    @torch.no_grad()
+    def map_channels(self) -> list[int]:
+        """The channels of each map."""
+        trained = self.training
+        maps, _ = self.eval()(torch.zeros(1, self.channels, 32, 32, device=next(self.parameters()).device))
+        self.train(trained)
+        return [each.shape[1] for each in maps]
+
 
 class ResNet(Backbone):
     """A stem and stages of blocks; the embedding is the average of the last map."""

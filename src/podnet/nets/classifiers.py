@@ -198,6 +198,45 @@ class SolvedClassifier(LinearClassifier):
         return super().forward(F.normalize(embedding)) if self.classes else embedding[:, :0]
 
 
+class FirstSimilarThenSolved(LocalSimilarityClassifier):
+    """LSC for the classes of the first growth, until the weights of a linear layer for all classes are computed.
+
+    The features (B, dim) begin with the last map, pooled to `cells`; LSC sees the mean over these.
+    """
+
+    solved: Tensor
+
+    def __init__(self, dim: int, lsc: LocalSimilarityClassifier, cells: int) -> None:
+        learned = isinstance(lsc.scale, nn.Parameter)
+        super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
+        self.scale = lsc.scale
+        self.cells = cells
+        self.linear = SolvedClassifier(dim)
+        self.register_buffer("solved", torch.tensor(False))
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        if self.weights:
+            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
+        else:
+            super().add_classes(n, weights)
+        self.linear.add_classes(n)
+
+    def remove_class(self, label: int) -> None:
+        super().remove_class(label)
+        self.linear.remove_class(label)
+
+    def assign(self, weights: Tensor, bias: Tensor) -> None:
+        """Set the weights (dim, classes) and the biases of all classes; from now on they classify."""
+        self.linear.assign(weights, bias)
+        self.solved.fill_(True)
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        if self.solved:
+            scores: Tensor = self.linear(embedding) / self.scale  # logits are multiplied by it
+            return scores
+        return super().forward(embedding[:, : self.dim * self.cells].unflatten(1, (self.dim, self.cells)).mean(2))
+
+
 class BiasCorrectedClassifier(LinearClassifier):
     """BiC's classifier: a linear layer. The outputs of each growth's classes become α o + β, also at test time."""
 
