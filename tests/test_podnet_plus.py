@@ -8,12 +8,15 @@ import torch
 import torch.nn.functional as F
 from sklearn.linear_model import Ridge as SklearnRidge
 
+from podnet.cli import main
 from podnet.data import load
 from podnet.engine.learner import Learner
 from podnet.engine.training import Epoch
+from podnet.io.tensors import load_tensors
 from podnet.methods import PODNet
 from podnet.methods.networks import network_from, new_network
 from podnet.methods.podnet_plus import PODNetPlus, pooled
+from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
 
 QUICK = {"epochs": 2, "batch_size": 32}
@@ -41,11 +44,11 @@ def taught(dataset, order=range(6), base=3, increment=1, **options):
 
 def test_the_maps_are_pooled_cell_by_cell():
     maps = [torch.randn(2, 3, 4, 4), torch.randn(2, 5, 2, 2)]
-    found = pooled(maps, maps[-1].mean((2, 3)), cells=2, count=2)
+    found = pooled(maps, cells=2)
     wanted = []
     for image in range(2):
         parts = []
-        for each, side in ((maps[1], 1), (maps[0], 2)):
+        for each, side in ((maps[0], 2), (maps[1], 1)):
             cells = [
                 each[image, c, i * side : (i + 1) * side, j * side : (j + 1) * side].mean()
                 for c in range(each.shape[1])
@@ -58,14 +61,28 @@ def test_the_maps_are_pooled_cell_by_cell():
 
 
 def test_the_first_task_is_podnets_to_the_bit(digits):
-    """The classifier sees the mean over the cells, which is PODNet's embedding but for its length."""
     plus, plain = (Learner(m(**QUICK), 1, digits.transform) for m in (PODNetPlus, PODNet))
     task = tasks_of(digits, range(4), 3, 1)[0]
     losses = [
         [record.losses["nca"] for record in learner.learn(task) if isinstance(record, Epoch)]
         for learner in (plus, plain)
     ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] == losses[1]
+    ours, theirs = (learner.network.state_dict() for learner in (plus, plain))
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
+
+
+def test_it_starts_from_the_first_task_of_a_run_of_podnet(tmp_path):
+    options = ["--classes", "5", "--base", "3", "--epochs", "2", "--images-per-class", "40", "--threads", "1"]
+    assert main(["run", *options, "--output", str(tmp_path / "podnet")]) == 0
+    plus = ["run", "--method", "podnet-plus", *options]
+    assert main([*plus, "--output", str(tmp_path / "alone")]) == 0
+    assert main([*plus, "--from-base", str(tmp_path / "podnet"), "--output", str(tmp_path / "based")]) == 0
+    alone, based = (Run(tmp_path / name).results() for name in ("alone", "based"))
+    assert [line["accuracy"] for line in alone] == [line["accuracy"] for line in based]
+    states = [load_tensors(Run(tmp_path / name).checkpoint_files()[0])[0] for name in ("alone", "based")]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
 def test_steps_change_nothing_but_the_classifier_and_the_sums(digits):
@@ -133,7 +150,8 @@ def test_a_saved_network_is_made_again(sizes):
     for size in sizes:
         method.grow(network, size, None, 0)
     dim = network.classifier.linear.dim
-    network.classifier.assign(torch.randn(dim, sum(sizes)), torch.randn(sum(sizes)))
+    network.classifier.linear.assign(torch.randn(dim, sum(sizes)), torch.randn(sum(sizes)))
+    network.classifier.solved.fill_(True)
     again = network_from(network.state_dict(), method, 3, network.classifier.sizes)
     images = torch.randn(4, 3, 16, 16)
     network.eval(), again.eval()

@@ -138,6 +138,10 @@ class Method:
         """The method for a run of this many classes in total, if it depends on that."""
         return self
 
+    def of_first_task(self) -> Method:
+        """The method that trains the first task in the same way: their runs can share it."""
+        return self
+
     def reserved(self, quota: int) -> int:
         """How many of a class's `quota` exemplars the main phase never trains on; they come first."""
         return 0

@@ -14,12 +14,11 @@ leave-one-out error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from podnet.methods.base import Batches, State
 from podnet.methods.phases import Phase
@@ -47,35 +46,52 @@ class PODNetPlus(PODNet):
     year = 2026
     verified = "scikit-learn's ridge on the same features, and one task with all images"
     exemplars = "none"
-    wants_features = True
     fixed = True
-    later = frozenset[str]()
 
     @property
     def averages_mirrors(self) -> bool:
         return self.both_sides
 
     def network(self, backbone: Backbone) -> Network:
-        channels, cells = backbone.map_channels()[-self.maps :], self.cells**2
-        classifier = FirstSimilarThenSolved(sum(channels) * cells, self.classifier(channels[-1]), cells)
-        return Network(backbone, classifier, view=partial(pooled, cells=self.cells, count=self.maps))
+        dim = sum(backbone.map_channels()[-self.maps :]) * self.cells**2
+        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim)
+
+        def view(maps: list[Tensor], embedding: Tensor) -> Tensor:
+            return pooled(maps[-self.maps :], self.cells) if classifier.solved else embedding
+
+        return Network(backbone, classifier, view=view)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         network.classifier.add_classes(new)
 
+    def of_first_task(self) -> PODNet:
+        own = {field.name for field in fields(self)} - {field.name for field in fields(PODNet)}
+        return PODNet(**{name: value for name, value in vars(self).items() if name not in own})
+
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
-        return [] if old else super().phases(old, new, state)
+        if old:
+            return []
+        (train,) = super().phases(old, new, state)
+
+        def parameters(network: Network) -> list[nn.Parameter]:
+            assert isinstance(network.classifier, FirstSimilarThenSolved)
+            solved = {id(parameter) for parameter in network.classifier.linear.parameters()}
+            return [parameter for parameter in train.parameters(network) if id(parameter) not in solved]
+
+        return [replace(train, parameters=parameters)]
 
     def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        classifier = network.classifier
+        assert isinstance(classifier, FirstSimilarThenSolved)
+        classifier.solved.fill_(True)
         features, targets = batches.features()
         unit, targets = F.normalize(features).cpu(), targets.cpu()
-        classes = network.classifier.classes
+        classes = classifier.classes
         sums = Sums.of(unit, targets, classes)
         if state:
             sums = Sums(_whole(state["gram"], unit.shape[1]), state["totals"], state["counts"]).plus(sums)
         fitted = Fitted(unit, targets, classes, float(state["strength"]) if state else None, sums)
-        assert isinstance(network.classifier, FirstSimilarThenSolved)
-        network.classifier.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
+        classifier.linear.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
         return {
             "gram": _half(sums.gram),
             "totals": sums.totals,
@@ -87,9 +103,9 @@ class PODNetPlus(PODNet):
         return F.normalize(state["totals"].float())
 
 
-def pooled(maps: list[Tensor], embedding: Tensor, cells: int, count: int) -> Tensor:
-    """The last `count` maps (B, C, H, W), the very last first, each as (B, C * cells²) of unit length, side by side."""
-    return torch.cat([F.normalize(F.adaptive_avg_pool2d(m, cells).flatten(1)) for m in maps[: -count - 1 : -1]], dim=1)
+def pooled(maps: list[Tensor], cells: int) -> Tensor:
+    """The maps (B, C, H, W) side by side, each pooled to (B, C * cells²) of unit length."""
+    return torch.cat([F.normalize(F.adaptive_avg_pool2d(each, cells).flatten(1)) for each in maps], dim=1)
 
 
 def _half(gram: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -199,18 +200,17 @@ class SolvedClassifier(LinearClassifier):
 
 
 class FirstSimilarThenSolved(LocalSimilarityClassifier):
-    """LSC for the classes of the first growth, until the weights of a linear layer for all classes are computed.
+    """LSC for the classes of the first growth, until a linear layer for all classes is computed in closed form.
 
-    The features (B, dim) begin with the last map, pooled to `cells`; LSC sees the mean over these.
+    That one has features (B, dim) of its own. Loaded from a network of LSC alone, it is not solved yet.
     """
 
     solved: Tensor
 
-    def __init__(self, dim: int, lsc: LocalSimilarityClassifier, cells: int) -> None:
+    def __init__(self, lsc: LocalSimilarityClassifier, dim: int) -> None:
         learned = isinstance(lsc.scale, nn.Parameter)
         super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
         self.scale = lsc.scale
-        self.cells = cells
         self.linear = SolvedClassifier(dim)
         self.register_buffer("solved", torch.tensor(False))
 
@@ -225,16 +225,17 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
         super().remove_class(label)
         self.linear.remove_class(label)
 
-    def assign(self, weights: Tensor, bias: Tensor) -> None:
-        """Set the weights (dim, classes) and the biases of all classes; from now on they classify."""
-        self.linear.assign(weights, bias)
-        self.solved.fill_(True)
-
     def forward(self, embedding: Tensor) -> Tensor:
-        if self.solved:
-            scores: Tensor = self.linear(embedding) / self.scale  # logits are multiplied by it
-            return scores
-        return super().forward(embedding[:, : self.dim * self.cells].unflatten(1, (self.dim, self.cells)).mean(2))
+        if not self.solved:
+            return super().forward(embedding)
+        scores: Tensor = self.linear(embedding) / self.scale  # logits are multiplied by it
+        return scores
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        for name, own in self.state_dict().items():
+            if name.startswith(("linear.", "solved")):
+                state_dict.setdefault(prefix + name, torch.zeros(own.shape, dtype=own.dtype))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class BiasCorrectedClassifier(LinearClassifier):

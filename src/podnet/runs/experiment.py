@@ -72,7 +72,7 @@ class Experiment:
 
         The number of exemplars affects the training of the first task only if the method reserves some.
         """
-        method = self.method if self.classes is None else self.method.of_run(self.classes)
+        method = (self.method if self.classes is None else self.method.of_run(self.classes)).of_first_task()
         later = method.later | {"step_epochs"}
         defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in later}
         alone = replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
