@@ -54,12 +54,11 @@ class PODNetPlus(PODNet):
 
     def network(self, backbone: Backbone) -> Network:
         dim = sum(backbone.map_channels()[-self.maps :]) * self.cells**2
-        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim)
+        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim, self.describe)
+        return Network(backbone, classifier, view=classifier.view)
 
-        def view(maps: list[Tensor], embedding: Tensor) -> Tensor:
-            return pooled(maps[-self.maps :], self.cells) if classifier.solved else embedding
-
-        return Network(backbone, classifier, view=view)
+    def describe(self, maps: list[Tensor]) -> Tensor:
+        return pooled(maps[-self.maps :], self.cells)
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
         network.classifier.add_classes(new)

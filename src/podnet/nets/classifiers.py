@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -202,15 +202,17 @@ class SolvedClassifier(LinearClassifier):
 class FirstSimilarThenSolved(LocalSimilarityClassifier):
     """LSC for the classes of the first growth, until a linear layer for all classes is computed in closed form.
 
-    That one has features (B, dim) of its own. Loaded from a network of LSC alone, it is not solved yet.
+    That one sees what `describe` makes of the backbone's maps, (B, dim). Loaded from a network of LSC alone, it is not
+    solved yet.
     """
 
     solved: Tensor
 
-    def __init__(self, lsc: LocalSimilarityClassifier, dim: int) -> None:
+    def __init__(self, lsc: LocalSimilarityClassifier, dim: int, describe: Callable[[list[Tensor]], Tensor]) -> None:
         learned = isinstance(lsc.scale, nn.Parameter)
         super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
         self.scale = lsc.scale
+        self.describe = describe
         self.linear = SolvedClassifier(dim)
         self.register_buffer("solved", torch.tensor(False))
 
@@ -225,6 +227,10 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
         super().remove_class(label)
         self.linear.remove_class(label)
 
+    def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
+        """What the network gives to the classifier."""
+        return self.describe(maps) if self.solved else embedding
+
     def forward(self, embedding: Tensor) -> Tensor:
         if not self.solved:
             return super().forward(embedding)
@@ -234,7 +240,7 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         for name, own in self.state_dict().items():
             if name.startswith(("linear.", "solved")):
-                state_dict.setdefault(prefix + name, torch.zeros(own.shape, dtype=own.dtype))
+                state_dict.setdefault(prefix + name, torch.full(own.shape, name == "linear.scale", dtype=own.dtype))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
