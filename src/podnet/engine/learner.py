@@ -105,6 +105,10 @@ class Learner:
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images(pool)
+            if phase.start is not None:
+                with seeded(*seed, phase.name, "start"):
+                    phase.start(self.network)
+                self.team.copy_from_main(self.network)
         with timed(self.seconds, phase.name):
             optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()

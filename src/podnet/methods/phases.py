@@ -94,6 +94,7 @@ class Phase:
     epochs: int
     lr: Schedule  # epoch -> learning rate
     images: Callable[[Pool], Tensor] = everything
+    start: Callable[[Network], None] | None = None  # changes the network before the first epoch
     parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
     distils: bool = False  # run the teacher beside the student
     attention: bool = False  # Grad-CAM: scores must be differentiable in the last map
