@@ -89,7 +89,7 @@ class Learner:
         teacher = None if self.previous is None else self.placed(frozen_copy(self.previous))
         images, pool = self._pool(task)
         there = images.to(self.device) if isinstance(images, Tensor) else images
-        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size)
+        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size, task.seen)
         while self.progress.phase < len(phases):
             yield from self._train(phases[self.progress.phase], pool, data, teacher, (self.seed, task.index))
             self.progress = Progress(self.progress.task, self.progress.phase + 1)
@@ -105,6 +105,10 @@ class Learner:
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images(pool)
+            if phase.start is not None:
+                with seeded(*seed, phase.name, "start"):
+                    phase.start(self.network)
+                self.team.copy_from_main(self.network)
         with timed(self.seconds, phase.name):
             optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()

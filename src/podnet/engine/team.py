@@ -117,8 +117,9 @@ class Team:
 
     @torch.no_grad()
     def average_statistics(self, network: nn.Module) -> None:
-        """Average BatchNorm's running statistics over the processes."""
-        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        """Average the running statistics of BatchNorm in training mode over the processes."""
+        training = [module for module in network.modules() if module.training]
+        buffers = [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]
         if self.size > 1 and buffers:
             means = self.summed(torch.cat([buffer.flatten() for buffer in buffers])) / self.size
             for buffer, mean in zip(buffers, means.split([buffer.numel() for buffer in buffers]), strict=True):

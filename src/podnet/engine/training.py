@@ -178,7 +178,7 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
         lr = phase.lr(epoch)
         stepper.begin_epoch(lr)
         means = _Means(data.targets.device)
-        count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase.augment, team)
+        count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase, team)
         for i, batch in enumerate(batches):
             means.add(stepper.step(batch), batch.counts)
             yield Iteration(phase.name, epoch, phase.epochs, i + 1, count)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.data.augment import Intensity
+from podnet.data.augment import Augmentation, Intensity, require_possible
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
 from podnet.methods.phases import Optimizer, Phase, warmed_up
@@ -81,6 +81,7 @@ class Method:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     intensity: Intensity = "none"
+    augmentation: tuple[Augmentation, ...] = ()  # beyond crops, mirror images and intensity
     backbone: str = "resnet32"
 
     name: ClassVar[str]
@@ -119,6 +120,7 @@ class Method:
             if number and not (0 <= value < math.inf and (value > 0 or option not in self.positive)):
                 least = "above 0" if option in self.positive else "0 or more"
                 raise ConfigError(f"{option} is {value}; it must be {least}.")
+        require_possible(type(self).__name__, self.augmentation)
 
     @property
     def backbone_fidelity(self) -> Fidelity:
@@ -192,4 +194,15 @@ def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
         raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
-    return phases
+    return [_augmented(phase, method) for phase in phases]
+
+
+def _augmented(phase: Phase, method: Method) -> Phase:
+    """The phase with its augmentation, or the method's."""
+    phase = replace(phase, augmentation=method.augmentation) if phase.augmentation is None else phase
+    if phase.mixing and not phase.soft_targets:
+        raise ConfigError(
+            f"phase {phase.name} of {method.name} cannot learn from mixed images, because its loss takes one class an "
+            f"image; leave {min(phase.mixing)} out of the augmentation."
+        )
+    return phase

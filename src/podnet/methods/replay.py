@@ -28,7 +28,7 @@ class Replay(Method):
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             return {"ce": F.cross_entropy(student.logits, targets)}
 
-        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs))]
+        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs), soft_targets=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class Network(nn.Module):
             return Outputs(maps, embedding, self.classifier(classified), self.classifier.scale)
 
     def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        trains = torch.is_grad_enabled() and next(self.backbone.parameters()).requires_grad
+        trains = torch.is_grad_enabled() and any(each.requires_grad for each in self.backbone.parameters())
         if trains and len(images) == self.compiled_batch:
             outputs: tuple[list[Tensor], Tensor] = self.backbone(images)
             return outputs

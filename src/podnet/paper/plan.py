@@ -82,7 +82,7 @@ class Planned:
 
 
 # Options that came after results were published. Where they are as before, folders keep their names.
-NEWER = {"train_batchnorm": "moving", "optimizer": "sgd", "warmup_epochs": 0}
+NEWER = {"train_batchnorm": "moving", "optimizer": "sgd", "warmup_epochs": 0, "augmentation": []}
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:

@@ -99,7 +99,7 @@ def _as_type(value: Any, kind: Any) -> Any:
             raise ValueError(value)
         return str(value)
     if get_origin(kind) is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
+        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
         return tuple(_as_type(part, get_args(kind)[0]) for part in parts)
     if kind is type(None):
         if value not in (None, "none", "null"):
@@ -119,7 +119,9 @@ def _words(hint: Any) -> str:
         *first, last = map(str, get_args(hint))
         return f"{', '.join(first)} or {last}"
     if get_origin(hint) is tuple:
-        return "numbers separated by commas"
+        part = get_args(hint)[0]
+        of_words = get_origin(part) is Literal
+        return f"{_words(part)}, several separated by commas" if of_words else "numbers separated by commas"
     if len(choices := _choices(hint)) > 1:
         return " or ".join(_words(choice) for choice in choices)
     named = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}

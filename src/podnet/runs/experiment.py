@@ -15,7 +15,7 @@ from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods.base import Method
+from podnet.methods.base import Method, phases_of
 from podnet.processes import decoding_workers
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Tasks, class_incremental, images_of_each_class
@@ -111,7 +111,9 @@ class Experiment:
     def prepared(self, team: Team = ALONE, folder: Path | None = None) -> tuple[Dataset, Tasks, Learner]:
         """What a run needs before it trains. Settings that do not fit the data or the machine fail here."""
         dataset = self.load_dataset(team)
-        return dataset, self.tasks(dataset), self.learner(dataset, team, folder)
+        tasks, learner = self.tasks(dataset), self.learner(dataset, team, folder)
+        phases_of(learner.method, 0, tasks.sizes[0], {})
+        return dataset, tasks, learner
 
     def _require_no_need_of_exemplars(self) -> None:
         if self.method.exemplars == "needed":
