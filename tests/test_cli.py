@@ -376,6 +376,13 @@ def test_help_is_printed_without_a_command(capsys):
     assert "run" in out
 
 
+def test_a_misspelt_command_gets_a_suggestion(capsys):
+    assert refused(capsys, "lern") == (
+        "error: podnet has no command 'lern'. Did you mean 'learn'? See 'podnet --help'.\n"
+    )
+    assert refused(capsys, "xyz", "--help") == "error: podnet has no command 'xyz'. See 'podnet --help'.\n"
+
+
 def test_compiling_without_a_compiler_is_refused_before_any_training(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -347,7 +347,9 @@ def test_an_opened_photo_is_turned_upright_as_its_file_is(tmp_path):
         (np.zeros((3, 8, 8), np.uint8), "3 images and y has 4 labels"),
         ("photos", "X is a single str; give"),
         ([1, 2, 3, 4], "X contains a int"),
-        (["no-such-file.png"] * 4, "no-such-file.png of X cannot be read"),
+        (["no-such-file.png"] * 4, r"^no-such-file\.png does not exist\.$"),
+        (np.zeros((160, 160, 3), np.uint8), r"shape \(160, 160, 3\), which looks like one image; give \[image\]"),
+        (np.zeros((4, 16, 4), np.uint8), r"shape \(4, 16, 4\), which looks like one image"),
     ],
 )
 def test_images_that_are_none(images, message):
@@ -356,8 +358,37 @@ def test_images_that_are_none(images, message):
 
 
 def test_a_missing_photo_is_named_when_asked_about(grown):
-    with pytest.raises(DataError, match=r"no-such-file\.png cannot be read"):
+    with pytest.raises(DataError, match=r"^no-such-file\.png does not exist\.$"):
         grown.predict(["no-such-file.png"])
+
+
+def test_a_message_names_no_option_of_a_command(grown, digits, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"broken")
+    images, labels = digits[0][:4], [0, 1, 0, 1]
+    calls = [
+        lambda: grown.predict([tmp_path / "broken.png"]),
+        lambda: PODNetClassifier(**QUICK).fit([tmp_path / "broken.png"] * 4, labels),
+        lambda: PODNetClassifier(backbone="resnet32", train="never").fit(images, labels),
+        lambda: PODNetClassifier(train="always", keep="sums").fit(images, labels),
+        lambda: clone(grown)._with(grown.model_).set_params(train="always").partial_fit(images, ["a", "b", "a", "b"]),
+        lambda: PODNetClassifier(device="warp").fit(images, labels),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"cannot|needs|not available") as told:
+            call()
+        assert "--" not in str(told.value)
+
+
+def test_a_single_image_goes_into_a_list(grown):
+    image = np.random.default_rng(0).integers(0, 256, (160, 120, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match="looks like one image"):
+        grown.predict(image)
+    assert len(grown.predict([image])) == len(grown.predict(image[None])) == 1
+    narrow = image[:7, :40, :]  # greyscale images, 3 pixels wide
+    with pytest.raises(ValueError, match="looks like one image"):
+        grown.predict(narrow)
+    assert len(grown.predict(narrow[..., None])) == 7
+    assert len(grown.predict(image[:7, :15])) == 7
 
 
 def test_not_fitted(tmp_path):

@@ -208,6 +208,9 @@ def test_what_cannot_be_exported_is_told(root, monkeypatch, capsys):
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
     assert main(["export", str(root / "trained.podnet")]) == 2
     assert "needs onnxscript: pip install 'podnet[onnx]'" in capsys.readouterr().err
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    assert main(["export", str(root / "trained.podnet")]) == 2
+    assert "needs onnx, onnxscript and onnxruntime: pip install" in capsys.readouterr().err
 
 
 def test_a_model_for_prediction_alone_does_not_replace_the_model(root, tmp_path):

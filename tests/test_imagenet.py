@@ -117,6 +117,8 @@ def test_names_that_are_no_unicode_can_be_shown(tmp_path: Path) -> None:
     assert dataset.class_names[0] == "caf\\xe9"
     assert len(shades(dataset.train_images)) == 9
     (tmp_path / "train" / os.fsdecode(b"caf\xe9") / os.fsdecode(b"\xff.JPEG")).write_bytes(b"no photo")
+    with pytest.raises(DataError, match=r"fix or remove it, or skip such files with --unreadable skip\.$"):
+        shades(load_imagenet(tmp_path).train_images)
     images = load_imagenet(tmp_path, unreadable="skip").train_images
     assert len(shades_that_can_be_read(images)) == 9
     assert all(name.isprintable() for name in images.unreadable_names())

@@ -277,7 +277,7 @@ class Deadly(bytes):
 
 
 def test_a_process_that_dies_is_told() -> None:
-    with pytest.raises(DataError, match=r"decoding process failed .*; use fewer --workers"):
+    with pytest.raises(DataError, match=r"decoding process failed .*; use fewer workers"):
         only(Photos((Deadly(),), 16, workers=1))
 
 
@@ -439,7 +439,17 @@ def test_unreadable_file_is_an_error(tmp_path: Path, name: str, workers: int) ->
     sentence = str(caught.value)
     assert sentence.startswith(f"{tmp_path / 'bad.JPEG'} cannot be read (")
     assert why in sentence
-    assert sentence.endswith("skip such files with --unreadable skip.")
+    assert sentence.endswith("; fix or remove it.")
+
+
+def test_an_error_tells_how_to_skip_photos_where_that_can_be_done(tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    hint = "skip such files with --unreadable skip"
+    for name, words in {"bad.png": "cannot be read", "gone.png": "does not exist"}.items():
+        for own, end in {"": f"{'; fix or remove it' * (name == 'bad.png')}.", hint: f" {hint}."}.items():
+            with pytest.raises(DataError, match=words) as caught:
+                only(Photos((tmp_path / name,), 8, hint=own))
+            assert str(caught.value).endswith(end)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

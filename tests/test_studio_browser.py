@@ -274,7 +274,7 @@ def test_drop_teach_recognise_undo(shop, open_page):
     page.get_by_text("Learning ash").wait_for()
     page.get_by_text("Learned ash.").wait_for()
     assert "new classes" in page.locator(".notice.good table").first.inner_text()
-    page.get_by_text("Accuracy measured on 40 photos, leave-one-out").wait_for()
+    page.get_by_text("on 40 photos, each judged by a model that has not seen it.").wait_for()
     page.get_by_text("Each class (").click()
     page.get_by_role("region", name="Each class, table").get_by_role("rowheader", name="ash").wait_for()
     require_accessible(page)

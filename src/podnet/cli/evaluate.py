@@ -17,7 +17,7 @@ from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.extraction import Scores
-from podnet.errors import DataError, printable
+from podnet.errors import DataError, counted, printable
 from podnet.model.loading import load_model
 from podnet.model.measure import Measured, highest, measure
 from podnet.model.model import Model
@@ -45,18 +45,19 @@ def evaluate_command(known: argparse.Namespace) -> int:
         others = model.learner.predict(Photos(strangers, model.settings.image_size)) if strangers else None
     measured = measure(scores, targets, len(model.names))
     console.print(_table(model.names, targets, measured))
-    picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
-    _draw(picture, path.stem, model.names, targets, measured)
+    if known.confusion:
+        _draw(Path(known.confusion), path.stem, model.names, targets, measured)
     if reject and len(model.familiar):
         called = _called_unknown(model, scores, reject)
         say(console, f"called unknown: {called:.1f} % of these photos (--reject {reject})")
         if others is not None:
             called = _called_unknown(model, others, reject)
-            say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of unknown classes")
+            say(console, f"called unknown: {called:.1f} % of {counted(len(strangers), 'photo')} of unknown classes")
     if unknown:
         say(console, f"unknown classes, not part of the accuracy: {', '.join(unknown)}")
     say_skipped(console, collection.skipped)
-    say(console, f"confusion matrix: {printable(picture)}")
+    if known.confusion:
+        say(console, f"confusion matrix: {printable(known.confusion)}")
     return 0
 
 

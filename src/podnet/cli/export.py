@@ -9,7 +9,7 @@ from rich.console import Console
 
 from podnet.cli.model_options import reject_rate
 from podnet.cli.printing import megabytes, say
-from podnet.errors import PodnetError, printable
+from podnet.errors import PodnetError, counted, printable
 from podnet.model.loading import load_model
 
 
@@ -33,7 +33,8 @@ def export_command(known: argparse.Namespace) -> int:
     wanted = Wanted(known.format, known.input or default, reject_rate(known))
     output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
     checked = export(model, output, wanted)
-    what = "generated images (the model keeps no photos)" if checked.made else "photos kept in the model"
-    say(console, f"checked on {checked.count} {what}: the confidences differ by at most {checked.difference:.1e}")
+    made, kept = counted(checked.count, "generated image"), counted(checked.count, "photo")
+    what = f"{made} (the model keeps no photos)" if checked.made else f"{kept} kept in the model"
+    say(console, f"checked on {what}: the confidences differ by at most {checked.difference:.1e}")
     say(console, f"exported: {printable(output)} ({megabytes(output)})")
     return 0

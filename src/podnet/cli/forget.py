@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from podnet.cli.printing import say
-from podnet.errors import printable
+from podnet.errors import counted, printable
 from podnet.model.changing import undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
@@ -18,7 +18,8 @@ def forget_command(known: argparse.Namespace) -> int:
     path = Path(known.model).expanduser()
     console = Console()
     for name, photos in forget(path, known.classes).items():
-        say(console, f"forgot {printable(name)}: removed its name and all data kept from its {photos} photos")
+        kept = counted(photos, "photo")
+        say(console, f"forgot {printable(name)}: removed its name and all data kept from its {kept}")
     if load_model(path).settings.keep == "sums":
         say(console, "not removed: the sums over all photos still contain the variation among these photos.")
         say(console, "A model made with --keep features or --keep photos forgets completely.")
@@ -30,5 +31,6 @@ def forget_command(known: argparse.Namespace) -> int:
 def undo_command(known: argparse.Namespace) -> int:
     path = Path(known.model).expanduser()
     undo(path)
-    say(Console(), f"{printable(path)}: undid the last lesson; {len(load_model(path).classes)} classes")
+    known_now = counted(len(load_model(path).classes), "class")
+    say(Console(), f"{printable(path)}: undid the last lesson; {known_now}")
     return 0

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.text import Text
 
 from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say
-from podnet.errors import printable
+from podnet.errors import counted, printable
 from podnet.io.files import write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
 from podnet.model.changing import can_undo, checkpoint_file
 from podnet.model.lessons import interrupted
 from podnet.model.loading import load_model
-from podnet.model.measure import measured_on, then_and_now
+from podnet.model.measure import accuracy_words, then_and_now
 from podnet.model.model import Model
 
 
@@ -39,6 +39,7 @@ def info_command(known: argparse.Namespace) -> int:
     settings = ", ".join(f"{name} {value}" for name, value in vars(model.settings).items())
     say(console, f"settings: {settings}")
     say(console, f"{_kept(model)}; {megabytes(path)}")
+    say(console, accuracy_words(model.history[-1], model.settings.trained, model.settings.keep))
     if not model.can_learn:
         say(console, "Saved without data from its photos: the model can predict but not learn more.")
     if interrupted(path):
@@ -50,14 +51,14 @@ def info_command(known: argparse.Namespace) -> int:
 
 
 def _kept(model: Model) -> str:
-    """What the file keeps of the photos, and how accuracy is measured with it."""
+    """What the file keeps of the photos."""
     exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
     if model.settings.trained:
-        return f"{exemplars} exemplars, {held_out} held-out photos"
-    photos = len(model.learner.kept.get("targets", ()))
-    kept = {"sums": "sums of the features", "features": "features", "photos": f"features and {exemplars} photos"}
-    how = measured_on(model.settings.trained, model.settings.keep)
-    return f"kept from {photos} photos: {kept[model.settings.keep]}; accuracy measured on {how}"
+        return f"{counted(exemplars, 'exemplar')}, {counted(held_out, 'held-out photo')}"
+    photos = counted(len(model.learner.kept.get("targets", ())), "photo")
+    both = f"features and {counted(exemplars, 'photo')}"
+    kept = {"sums": "sums of the features", "features": "features", "photos": both}
+    return f"kept from {photos}: {kept[model.settings.keep]}"
 
 
 def card_command(known: argparse.Namespace) -> int:

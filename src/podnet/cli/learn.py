@@ -16,14 +16,14 @@ from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.training import Iteration, steps
-from podnet.errors import MissingPackageError, PodnetError, printable
+from podnet.errors import MissingPackageError, PodnetError, counted, in_words, printable
 from podnet.metrics import INFERENCES
 from podnet.model.lessons import Learned, NotResumed, Record, Resumed, taught, teach
 from podnet.model.measure import (
     SURE_OF_LOSS,
+    TOO_FEW,
+    accuracy_words,
     best_inference,
-    interval,
-    measured_on,
     partly_forgotten,
     worse_on_old_classes,
 )
@@ -57,9 +57,9 @@ def learn_command(known: argparse.Namespace) -> int:
 
 def _preview(console: Console, path: Path, lesson: Lesson) -> None:
     model, collection, todo, choice = lesson.model, lesson.collection, lesson.todo, lesson.choice
-    what = f"{len(todo.new)} new class{'es' * (len(todo.new) != 1)}"
+    what = counted(len(todo.new), "new class")
     what += f", {len(todo.refreshed)} refreshed" if todo.refreshed else ""
-    state = f"knows {len(model.classes)} classes" if model else "new model"
+    state = f"knows {counted(len(model.classes), 'class')}" if model else "new model"
     say(console, f"{printable(path)}: {state}; learning {what}")
     counts = {"to learn": Collection(todo.training).counts}
     if todo.held_out:
@@ -74,9 +74,13 @@ def _preview(console: Console, path: Path, lesson: Lesson) -> None:
     console.print(table)
     used, wanted = len(todo.training) + len(todo.held_out), len(collection.of((*todo.new, *todo.refreshed)).photos)
     if used < wanted:
-        say(console, f"skipped {wanted - used} photos that the model has already learned")
+        say(console, f"skipped {counted(wanted - used, 'photo')} that the model has already learned")
     if todo.ignored:
         say(console, "photos of known classes are not used; use --include-known to refresh the classes with them")
+    nested = [sentence for label, sentence in collection.nested if label in (*todo.new, *todo.refreshed)]
+    if nested:
+        say(console, f"warning: {nested[0]}")
+        say_all(console, nested[1:])
     say_skipped(console, collection.skipped)
     chosen = vars(choice.settings) | vars(choice.training)
     words = [f"{name.replace('_', ' ')} {chosen[name]} ({why})" for name, why in choice.reasons.items()]
@@ -95,8 +99,10 @@ def _compare_with_default(console: Console, lesson: Lesson, device: str, workers
         entries = [record.entry for record in taught(default, device, workers) if isinstance(record, Learned)]
     except MissingPackageError:
         return
-    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"]["cnn"]
-    say(console, f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos (leave-one-out)")
+    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"].get("cnn")
+    if accuracy is not None:
+        how = "each judged by a model that has not seen it"
+        say(console, f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos, {how}")
 
 
 def _from_nothing(lesson: Lesson) -> bool:
@@ -120,7 +126,8 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
                 say(console, "starting over: the interrupted lesson had other photos or settings.")
                 say(console, "To continue that one, stop now and repeat its command.")
             elif isinstance(record, Trial):
-                say(console, record.words())
+                advice = f"; --minutes {record.minutes + 1:.0f} allows it, --train never hides this message"
+                say(console, record.words() + advice * record.too_long)
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None
@@ -129,8 +136,9 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
 
 def _report(console: Console, learned: Learned, path: Path, keep: str) -> None:
     entry, before = learned.entry, learned.before
+    measured = accuracy_words(entry, bool(entry["training"]), keep)
     if not entry["accuracy"]:
-        say(console, "accuracy not measured: no photos were held out, which takes at least 5 photos per class.")
+        say(console, measured)
         return
     if worse := worse_on_old_classes(entry, before):
         say(
@@ -148,9 +156,10 @@ def _report(console: Console, learned: Learned, path: Path, keep: str) -> None:
         values = [percent(before["accuracy"].get(inference)) for inference in INFERENCES]
         table.add_row("old classes before", *values)
     console.print(table)
-    how = measured_on(bool(entry["training"]), keep)
-    low, high = interval(entry["accuracy"][best_inference(entry)], entry["measured"])
-    say(console, f"measured on {entry['measured']} {how}; 95 % interval {low:.1f} to {high:.1f}")
+    say(console, measured)
+    alone = [name for name, own in entry["per_class"][best_inference(entry)].items() if own is None]
+    if alone and not entry["training"]:
+        say(console, f"not measured: {in_words(alone)}; {TOO_FEW}")
     lost = [f"{name}: {then:.1f} to {now:.1f}" for name, then, now in partly_forgotten(entry, before)]
     if lost:
         say(console, f"classes that lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last lesson:")

@@ -29,7 +29,7 @@ def add_model_commands(commands: Any) -> None:
     evaluate = _command(commands, "evaluate", "measure a model on photos whose classes are known")
     add = evaluate.add_argument
     add("photos", metavar="PHOTOS", help=PHOTOS)
-    add("--output", metavar="FILE", help="file for the confusion matrix (default: MODEL-confusion.png)")
+    add("--confusion", metavar="FILE", help="draw the confusion matrix into this file, for example confusion.png")
     _add_reject(evaluate)
     _add_machine(evaluate)
     _command(commands, "info", "show what a model knows")

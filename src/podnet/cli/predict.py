@@ -26,14 +26,15 @@ NamedSource = tuple[str, Path | bytes]
 
 
 def predict_command(known: argparse.Namespace) -> int:
-    """Returns 0, or 1 if some photos could not be read."""
+    """Returns 0, or 1 if some photos could not be read, or a folder has none."""
     if known.top < 1:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
     reject = reject_rate(known)
     keep_freed_memory()
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
     inference = known.inference or best_inference(model.history[-1])
-    files = list(_sources(known.images))
+    files, empty = _sources(known.images)
+    shown = _as_table_of_one_class if known.format == "table" and len(model.names) == 1 else FORMATS[known.format]
     with with_threads(known.threads):
         if known.format == "csv":
             print("file,rank,class,confidence,unknown")
@@ -42,20 +43,25 @@ def predict_command(known: argparse.Namespace) -> int:
             if isinstance(answer, Failure):
                 failures.append(answer)
             else:
-                print(FORMATS[known.format](answer), flush=True)
+                print(shown(answer), flush=True)
     for failure in failures:
         print(f"cannot read {printable(failure.file)}: {failure.why}", file=sys.stderr)
-    return 1 if failures else 0
+    for word in empty:
+        print(f"{'standard input' if word == '-' else printable(word)} has no photos", file=sys.stderr)
+    return 1 if failures or empty else 0
 
 
-def _sources(words: Iterable[str]) -> Iterator[NamedSource]:
-    """The photos given by the words, sorted for each word, without duplicates."""
-    seen: set[str] = set()
+def _sources(words: Iterable[str]) -> tuple[list[NamedSource], list[str]]:
+    """The photos given by the words, sorted for each word, without duplicates; and the words that give none."""
+    files: dict[str, Path | bytes] = {}
+    empty = []
     for word in words:
-        for name, source in _meant(word):
-            if name not in seen:
-                seen.add(name)
-                yield name, source
+        found = list(_meant(word))
+        if not found:
+            empty.append(word)
+        for name, source in found:
+            files.setdefault(name, source)
+    return list(files.items()), empty
 
 
 def _meant(word: str) -> Iterator[NamedSource]:
@@ -90,6 +96,15 @@ def _from_standard_input() -> Iterator[NamedSource]:
 def _as_table(answer: Prediction) -> str:
     best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
     return f"{printable(answer.file)}: " + (f"unknown (nearest: {best})" if answer.unknown else best)
+
+
+def _as_table_of_one_class(answer: Prediction) -> str:
+    """Its confidence is the share of its photos that look less familiar: no news about an unknown photo, or if 0."""
+    ((name, value),) = answer.ranked
+    if value and not answer.unknown:
+        return _as_table(answer)
+    shown = printable(name)
+    return f"{printable(answer.file)}: " + (f"unknown (nearest: {shown})" if answer.unknown else shown)
 
 
 def _as_json_line(answer: Prediction) -> str:

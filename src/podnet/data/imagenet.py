@@ -31,6 +31,7 @@ LARGE = 1000
 UCIR_SEED = 1993
 WORTH_CACHING = 20_000  # files; fewer are listed quickly enough
 CACHE_FORMAT = 1
+SKIP = "skip such files with --unreadable skip"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,8 @@ def load_imagenet(
         position = {name: label for label, name in enumerate(classes)}
         targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
         rows = torch.from_numpy(np.flatnonzero(targets >= 0))
-        return Photos(split.files, image_size, workers, unreadable)[rows], torch.from_numpy(targets)[rows]
+        found = Photos(split.files, image_size, workers, unreadable, hint=SKIP)
+        return found[rows], torch.from_numpy(targets)[rows]
 
     return Dataset(
         f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet",

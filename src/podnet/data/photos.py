@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
 
+MISSING = os.strerror(errno.ENOENT)
 AHEAD = 2  # batches that each worker prepares in advance
 
 
@@ -45,6 +47,7 @@ class Photos:
     """Encoded photos, decoded to RGB squares of `size` pixels by `workers` processes (0: in this process).
 
     The pixels do not depend on `workers`. `unreadable`: a photo that cannot be decoded is an error, or is skipped.
+    `hint` tells, in that error, how to skip such photos, where the user can.
     """
 
     sources: Sources
@@ -53,6 +56,7 @@ class Photos:
     unreadable: Unreadable = "error"
     shrinks: bool = False  # keep small copies of photos, without metadata
     least_area: float = LEAST_AREA  # of a random crop, as a share of the photo
+    hint: str = ""
     _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
 
     def __post_init__(self) -> None:
@@ -112,9 +116,9 @@ class Photos:
         source = self.sources[index]
         name = printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
         if self.unreadable == "error":
-            raise DataError(
-                f"{name} cannot be read ({why}); fix or remove it, or skip such files with --unreadable skip."
-            )
+            if why == MISSING:
+                raise DataError(f"{name} does not exist{self.hint and f'; {self.hint}'}.")
+            raise DataError(f"{name} cannot be read ({why}); fix or remove it{self.hint and f', or {self.hint}'}.")
         self._left_out[name] = why
 
     def unreadable_names(self) -> dict[str, str]:
@@ -215,7 +219,7 @@ def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Itera
         except StopIteration:
             return
         except RuntimeError as error:
-            raise DataError(f"a decoding process failed ({error}); use fewer --workers or free memory.") from error
+            raise DataError(f"a decoding process failed ({error}); use fewer workers or free memory.") from error
         yield done
 
 

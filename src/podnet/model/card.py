@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from podnet.model.measure import best_inference, interval, measured_on
+from podnet.errors import counted
+from podnet.model.measure import accuracy_words, best_inference
 from podnet.model.model import Model
 
 CARD = """\
@@ -18,7 +19,7 @@ tags:
 
 # {title}
 
-An image classifier for {count} classes, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
+An image classifier for {count}, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
 {size} pixels; {way}.
 
 ## Accuracy
@@ -54,16 +55,16 @@ def card(model: Model, title: str) -> str:
     best = best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
     rows = [(record, per_class.get(record.name)) for record in model.classes]
-    kept = KEPT.get(settings.keep, f"{sum(model.exemplar_counts())} small photos")
+    kept = KEPT.get(settings.keep, counted(sum(model.exemplar_counts()), "small photo"))
     return CARD.format(
         index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
         title=title,
-        count=len(model.classes),
+        count=counted(len(model.classes), "class"),
         backbone=settings.backbone,
         weights=settings.weights,
         size=settings.image_size,
         way="trained by PODNet" if settings.trained else "not trained, with ridge regression on its features",
-        measured=_measured(model, accuracy),
+        measured=_measured(model),
         classes="\n".join(
             f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {_percent(own)} |"
             for record, own in rows
@@ -77,13 +78,13 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _measured(model: Model, accuracy: float | None) -> str:
-    if accuracy is None:
-        return "Not measured: there were too few photos to hold any out."
-    count = model.history[-1]["measured"]
-    low, high = interval(accuracy, count)
-    how = measured_on(model.settings.trained, model.settings.keep)
+def _measured(model: Model) -> str:
+    entry, settings = model.history[-1], model.settings
+    words = accuracy_words(entry, settings.trained, settings.keep)
+    sentence = f"{words[0].upper()}{words[1:]}."
+    if not entry["accuracy"]:
+        return sentence
     return (
-        f"{accuracy:.1f} % of {count} {how} (95 % interval {low:.1f} to {high:.1f}).\n"
+        f"{sentence}\n"
         "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
     )

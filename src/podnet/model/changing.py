@@ -18,6 +18,13 @@ def checkpoint_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.learning")
 
 
+def require_model(path: Path) -> None:
+    """Fail if there is no such file, and tell how to make one."""
+    if not path.exists():
+        name = printable(path)
+        raise PodnetError(f"there is no model {name}; 'podnet learn {name} PHOTOS' creates it.")
+
+
 @contextmanager
 def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     """Lock the model: only one process at a time may change it.
@@ -71,6 +78,7 @@ def can_undo(path: Path) -> bool:
 
 def undo(path: Path) -> None:
     """Restore the previous file."""
+    require_model(path)
     with changing(path):
         if not can_undo(path):
             raise PodnetError(

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from podnet.data.decode import shorter_side
 from podnet.engine.extraction import Scores
-from podnet.errors import PodnetError, printable
+from podnet.errors import PodnetError, in_words, printable
 from podnet.memory.means import nme_scores
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.export_check import Checked, Run, check
@@ -129,7 +129,7 @@ def export(model: Model, path: Path, wanted: Wanted) -> Checked:
     """Check the exported model and write the file."""
     missing = [name for name in NEEDED.get(wanted.kind, ()) if find_spec(name) is None]
     if missing:
-        raise PodnetError(f"export to {wanted.kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
+        raise PodnetError(f"export to {wanted.kind} needs {in_words(missing)}: pip install 'podnet[onnx]'.")
     unfinished = path.with_name(f"exporting.{path.name}")  # torch refuses a name that begins with its only dot
     try:
         with warnings.catch_warnings():

@@ -14,9 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from podnet.data.collection import Collection, Photo, class_name, in_order, measure_all
 from podnet.data.decode import encode
+from podnet.data.photos import MISSING
 
 Label = str | int | float | bool
 IMAGES = "uint8 images, (N, H, W) or (N, H, W, channels), or a list of paths, Pillow images or such arrays"
+
+WIDE = 16  # pixels; no stack of greyscale images is so high and only 3 or 4 pixels wide
 
 
 def to_sources(X: Any) -> list[Path | bytes]:
@@ -26,6 +29,8 @@ def to_sources(X: Any) -> list[Path | bytes]:
     images = X if isinstance(X, list | tuple) else np.asarray(X)
     if isinstance(images, np.ndarray) and (images.ndim not in (1, 3, 4) or images.dtype.kind in "fc"):
         raise ValueError(f"X is an array of {images.dtype} with {images.ndim} dimensions; give {IMAGES}.")
+    if isinstance(images, np.ndarray) and images.ndim == 3 and images.shape[2] in (3, 4) and images.shape[1] >= WIDE:
+        raise ValueError(f"X has the shape {images.shape}, which looks like one image; give [image].")
     if not len(images):
         raise ValueError("X has no images (0 samples); at least one is needed.")
     return [_source(image) for image in images]
@@ -75,6 +80,8 @@ def collected(sources: Sequence[Path | bytes], names: Sequence[str]) -> Collecti
     for number, (source, name, found) in enumerate(zip(sources, names, measure_all(sources), strict=True)):
         if isinstance(found, str):
             which = f"image {number}" if isinstance(source, bytes) else f"{source}"
+            if found == MISSING:
+                raise ValueError(f"{which} does not exist.")
             raise ValueError(f"{which} of X cannot be read ({found}); fix it or leave it out.")
         photos.setdefault(found[1], Photo(source, name, *found))
     if lost := set(names) - {photo.label for photo in photos.values()}:

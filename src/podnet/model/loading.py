@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from podnet.data.collection import class_name
+from podnet.data.decode import is_picture
 from podnet.data.images import Images
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
 from podnet.engine.saving import below
-from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, printable
+from podnet.errors import DamagedFileError, MissingPackageError, NotAModelError, PodnetError, printable
 from podnet.io.tensors import load_tensors
 from podnet.methods.ridge import Ridge
 from podnet.metrics import INFERENCES
+from podnet.model.changing import require_model
 from podnet.model.model import FORMAT, ClassRecord, Model
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
@@ -32,8 +34,14 @@ def load_model(path: Path, device: str = "cpu") -> Model:
     """Load a model. What the file claims is checked against its content before anything is built."""
     path = Path(path)
     if path.is_dir():
-        raise PodnetError(f"{printable(path)} is a folder, not a model file.")
-    tensors, meta = load_tensors(path)
+        raise NotAModelError(f"{printable(path)} is a folder, not a model file.")
+    require_model(path)
+    try:
+        tensors, meta = load_tensors(path)
+    except DamagedFileError as error:
+        if is_picture(path):
+            raise NotAModelError(f"{printable(path)} is not a podnet model.") from error
+        raise
     version = meta.get("format") if isinstance(meta, dict) else None
     if isinstance(version, int) and version > FORMAT:
         raise PodnetError(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
-from podnet.errors import ConfigError, DataError, PodnetError
+from podnet.errors import ConfigError, DataError, PodnetError, in_words, printable
 from podnet.model.loading import load_model
 from podnet.model.model import Model
 from podnet.model.settings import Choice, choose
@@ -55,6 +55,11 @@ def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: b
     """Read the model and the photos and decide what is learned, and how; `given` settings have priority."""
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(photos)
+    if model is not None and not include_known and set(collection.counts) <= set(model.names):
+        raise DataError(
+            f"nothing to learn: {printable(path)} already knows {in_words(collection.counts)}; "
+            "to add new photos of them use --include-known."
+        )
     return planned(model, collection, given, include_known, device)
 
 
@@ -83,10 +88,6 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     refreshed = old if include_known else ()
     if model is None and len(new) < 2:
         raise DataError(f"a new model needs photos of at least 2 classes; found {len(new)} ({new[0]!r}).")
-    if not new and not refreshed:
-        raise DataError(
-            "the model knows all classes of these photos; use --include-known to refresh them with new photos."
-        )
     if model is not None and not model.can_learn:
         raise PodnetError("the model was saved without data from its photos; it can predict but not learn more.")
     training, held_out = [], []

@@ -14,7 +14,7 @@ from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
 from podnet.engine.device import Compute
 from podnet.engine.learner import Learner
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, counted, nearest
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, PODNet, configured
 from podnet.methods.ridge import Keep, Ridge, RidgeWithPhotos
@@ -53,9 +53,7 @@ class Settings:
         if self.keep not in KEEPS:
             raise ConfigError(f"keep is {self.keep!r}; it must be features, photos or sums.{nearest(self.keep, KEEPS)}")
         if self.trained and self.keep != "photos":
-            raise ConfigError(
-                f"keep is {self.keep!r}, but training needs photos of the old classes; use --keep photos."
-            )
+            raise ConfigError(f"keep is {self.keep!r}, but training needs photos of the old classes; set it to photos.")
 
     @property
     def pretrained(self) -> bool:
@@ -155,7 +153,7 @@ def _require_same(known: Settings, given: Mapping[str, Any], train: str) -> None
     if (train, known.trained) in (("always", False), ("never", True)):
         made = "trained its network" if known.trained else "did not train its network"
         raise ConfigError(
-            f"the model {made} in its first lesson, which cannot change; leave --train out or create another model."
+            f"the model {made} in its first lesson, which cannot change; leave train out or create another model."
         )
 
 
@@ -175,7 +173,7 @@ def _suggest_settings(
         require_known(named)
     if from_nothing or default_weights(named) == "none":
         if train == "never":
-            raise ConfigError(f"{named or 'a network'} with random weights must be trained; leave --train never out.")
+            raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
         return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
     expected = expected_images(named)
     assert expected is not None  # it has weights of its own
@@ -214,6 +212,6 @@ def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> 
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
     epochs = min(most, max(fewest, round(updates * batch / photos)))
     return suggested | {
-        "batch_size": (batch, f"for {photos} photos"),
+        "batch_size": (batch, f"for {counted(photos, 'photo')}"),
         "epochs": (epochs, f"about {updates} updates, {fewest} to {most} epochs"),
     }

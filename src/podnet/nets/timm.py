@@ -133,7 +133,7 @@ def _from_hub_before(name: str) -> Path | None:
     except OSError as error:
         raise PodnetError(
             f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
-            "Offline, give a file (--weights FILE), or start from random weights (--weights none)."
+            "Offline, set weights to a file, or to none for random ones."
         ) from error
     return None
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
-from podnet.errors import PodnetError
+from podnet.errors import PodnetError, counted
 from podnet.io.files import stamp
 from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
@@ -78,7 +78,7 @@ class ModelView:
         with self._lock:
             model = self._current()
             if label is not None and not 0 <= label < len(model.names):
-                raise PodnetError(f"there is no class {label}; the model has {len(model.names)} classes.")
+                raise PodnetError(f"there is no class {label}; the model has {counted(len(model.names), 'class')}.")
             seen = look(model, photo, label)
         answer = {
             "ranked": {name: [{"name": n, "confidence": p} for n, p in ranked] for name, ranked in seen.ranked.items()},
@@ -109,8 +109,8 @@ def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 def _kept_words(model: Model, features: int, exemplars: int) -> str:
     """What the file keeps of so many photos."""
     sums = "sums of the " if model.settings.keep == "sums" else ""
-    parts = [f"{sums}features of {features} photos"] if features else []
-    parts += [f"{exemplars} photos"] if exemplars else []
+    parts = [f"{sums}features of {counted(features, 'photo')}"] if features else []
+    parts += [counted(exemplars, "photo")] if exemplars else []
     return " and ".join(parts) or "no data from its photos"
 
 

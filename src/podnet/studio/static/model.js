@@ -1,7 +1,7 @@
 // What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
 import { Chart, dropAll, plain, TERMS } from "./charts.js";
-import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, post, request, titledTable } from "./dom.js";
+import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
@@ -49,7 +49,7 @@ function classCard(record, label, colour, version, forget) {
   return h("li", { class: "card" },
     h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: `background:${colour}` }), record.name),
       h("button", { type: "button", class: "small", "aria-label": `Remove ${record.name}`, onclick: forget }, "remove")),
-    h("p", { class: "small-text" }, `learned ${record.learned} from ${record.photos} photos; kept: ${record.kept}`, h("br"),
+    h("p", { class: "small-text" }, `learned ${record.learned} from ${photoCount(record.photos)}; kept: ${record.kept}`, h("br"),
       record.then === null ? "accuracy not measured" : h("span", { class: fell ? "fell" : "" }, `accuracy ${number(record.then, 1)} % then, ${number(record.now, 1)} % now`), h("br"),
       record.nearest.length ? h("span", { class: "soft" }, `near: ${record.nearest.map((other) => `${other.name} (${number(other.cosine)})`).join(", ")}`) : ""),
     photos, all);

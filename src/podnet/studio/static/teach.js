@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, duration, h, INFERENCES, measuredWords, number, percent, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
+import { announce, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -62,7 +62,7 @@ export function teachView(container) {
     const tell = () => {
       const kept = own.photos.length;
       title.disabled = kept > 0;
-      note.textContent = [kept ? `${kept} photo${kept > 1 ? "s" : ""}` : trains() ? "about 20 photos recommended, at least 5 to measure accuracy" : "10 to 20 photos recommended, more are better", known().includes(title.value.trim()) ? "known class: these photos refresh it" : ""].filter(Boolean).join(" · ");
+      note.textContent = [kept ? photoCount(kept) : trains() ? "about 20 photos recommended, at least 5 to measure accuracy" : "10 to 20 photos recommended, more are better", known().includes(title.value.trim()) ? "known class: these photos refresh it" : ""].filter(Boolean).join(" · ");
       update();
     };
     const add = (id) => list.append(h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
@@ -95,7 +95,7 @@ export function teachView(container) {
       pending -= 1;
       tell();
       if (refused.length) fail(new Error(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`));
-      announce(`${own.photos.length} photos of ${label}`);
+      announce(`${photoCount(own.photos.length)} of ${label}`);
     };
     own.element = h("section", { class: "card", "aria-label": "A class" },
       h("div", { class: "bar" }, title, h("button", { type: "button", class: "small", onclick: async () => {
