@@ -14,7 +14,7 @@ from torch import Tensor
 from podnet.data.augment import Intensity
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
-from podnet.methods.phases import Optimizer, Phase, warmed_up
+from podnet.methods.phases import Optimizer, Phase, frozen, warmed_up
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.nets.network import Network
 
@@ -81,6 +81,8 @@ class Method:
     weight_decay: float = 5e-4
     intensity: Intensity = "none"
     backbone: str = "resnet32"
+    weights: str = "none"  # initial weights of the backbone: "package" (lite), "hub" (timm) or a file; "none": random
+    freeze: bool = False  # the backbone stays as it is: phases train the classifier only
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -91,7 +93,7 @@ class Method:
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
     exemplars: ClassVar[Exemplars] = "needed"
-    fixed: ClassVar[bool] = False  # whether the backbone never changes
+    fixed: ClassVar[bool] = False  # whether the backbone changes in the first task at most
     wants_features: ClassVar[bool] = False  # compute the features for `after_task` before it, showing progress
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -183,4 +185,4 @@ def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
         raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
-    return phases
+    return [frozen(phase, method.name) for phase in phases] if method.freeze else phases
