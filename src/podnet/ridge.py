@@ -11,7 +11,7 @@ h_i = p_i (1 + z_iᵀ (...)⁻¹ z_i): no photo has to be held out to measure wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,15 +47,87 @@ class Sums:
         totals = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, labels, features)
         return cls(features.t() @ features, totals, torch.bincount(labels, minlength=classes))
 
+    @classmethod
+    def none(cls, dim: int, device: torch.device) -> Sums:
+        """The sums of no photos, of no classes."""
+        zeros = torch.zeros(dim, dim, dtype=torch.float64, device=device)
+        return cls(zeros, zeros[:0], torch.zeros(0, dtype=torch.int64, device=device))
+
     def plus(self, other: Sums) -> Sums:
         """The sums of both; the other may have more classes."""
-        more = len(other.counts) - len(self.counts)
+        own = self._grown(len(other.counts))
+        return Sums(own.gram + other.gram, own.totals + other.totals, own.counts + other.counts)
+
+    def with_parts(self, parts: Iterable[tuple[Tensor, Tensor]], classes: int) -> Sums:
+        """The sums with features (N, D) and labels added, part by part; these sums are used up.
+
+        The Gram matrix is changed in place, and the features of all photos are never held at once: both may be large.
+        """
+        grown = self._grown(classes)
+        for features, labels in parts:
+            grown.gram.addmm_(features.t(), features)
+            grown.totals.index_add_(0, labels, features)
+            grown.counts.add_(torch.bincount(labels, minlength=classes))
+        return grown
+
+    def _grown(self, classes: int) -> Sums:
+        """The same sums, with room for more classes."""
+        more = classes - len(self.counts)
         totals = torch.cat([self.totals, self.totals.new_zeros(more, self.totals.shape[1])])
-        counts = torch.cat([self.counts, self.counts.new_zeros(more)])
-        return Sums(self.gram + other.gram, totals + other.totals, counts + other.counts)
+        return Sums(self.gram, totals, torch.cat([self.counts, self.counts.new_zeros(more)]))
 
     def means(self) -> Tensor:
         return self.totals.double() / self.counts[:, None]
+
+
+def solve(sums: Sums, strength: float) -> Tensor:
+    """Plain ridge regression to the indicators of the classes, (Σ x xᵀ + λ I)⁻¹ Σ x yᵀ, (D, classes).
+
+    The Gram matrix is overwritten by its factor: it may be large.
+    """
+    lower = sums.gram.t()  # column by column, as LAPACK works; otherwise it would copy it
+    lower.diagonal().add_(strength)
+    failed = torch.empty((), dtype=torch.int32, device=lower.device)
+    torch.linalg.cholesky_ex(lower, out=(lower, failed))
+    if failed:
+        raise ValueError(f"the matrix is not positive in float64; {strength:g} is too small for it.")
+    half = torch.linalg.solve_triangular(lower, sums.totals.t(), upper=False)
+    weights: Tensor = torch.linalg.solve_triangular(lower.t(), half, upper=True)
+    return weights
+
+
+def best_on_held_out(features: Tensor, labels: Tensor, strengths: Sequence[float], share: float) -> float:
+    """The λ of plain ridge regression on the first features with the least squared error on the last `share` of them.
+
+    Of λ that are equally good, to 1 %, the largest: of few photos many are, and the smallest may be lost in rounding.
+    One decomposition serves all λ: features B = Q Vᵀ with QᵀQ = diag(s) have W = V (s + λ)⁻¹ QᵀY.
+    """
+    count = int((1 - share) * len(features))
+    _, indices = labels.unique(return_inverse=True)
+    wanted = _indicators(indices, int(indices.max()) + 1)
+    roots, directions, spectrum = _decomposed(features[:count])
+    projected, own = roots.t() @ wanted[:count], features[count:] @ directions
+
+    def error(strength: float) -> float:
+        scores = own @ (projected / (spectrum + strength)[:, None])
+        return float((scores - wanted[count:]).square().mean())
+
+    errors = {strength: error(strength) for strength in strengths}
+    return max(strength for strength, own in errors.items() if own <= 1.01 * min(errors.values()))
+
+
+def packed(matrix: Tensor) -> Tensor:
+    """The upper triangle of a symmetric matrix, row by row."""
+    return torch.cat([row[i:] for i, row in enumerate(matrix)])
+
+
+def unpacked(triangle: Tensor, side: int) -> Tensor:
+    """The symmetric matrix of this upper triangle."""
+    matrix = triangle.new_empty(side, side)
+    for i, part in enumerate(triangle.split(list(range(side, 0, -1)))):
+        matrix[i, i:] = part
+        matrix[i:, i] = part
+    return matrix
 
 
 class Fitted:
@@ -122,7 +194,7 @@ class Fitted:
 
 def _indicators(labels: Tensor, classes: int) -> Tensor:
     """(N, classes): 1 for the photo's own class, else 0."""
-    found = torch.zeros(len(labels), classes, dtype=torch.float64)
+    found = torch.zeros(len(labels), classes, dtype=torch.float64, device=labels.device)
     found[torch.arange(len(labels)), labels] = 1
     return found
 

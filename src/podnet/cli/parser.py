@@ -108,6 +108,22 @@ def _add_run(commands: Any) -> None:
     add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
     add("--step-epochs", metavar="N", help="epochs of the tasks after the first (default: the same)")
     add("--batch-size", metavar="N", help="images per update (default: the method's)")
+    add(
+        "--backbone",
+        metavar="NAME",
+        help="resnet32, resnet18, lite0, lite1, lite2 or timm:NAME (default: the method's)",
+    )
+    add(
+        "--weights",
+        metavar="FROM",
+        help="initial weights of the backbone: package (lite; its default), hub (timm), a file, or none (default)",
+    )
+    add("--freeze", metavar="BOOL", nargs="?", const="true", help="train the classifier only, not the backbone")
+    add(
+        "--input-size",
+        metavar="N",
+        help="scale small images to N pixels (default: 128 for pretrained networks, or the size they need)",
+    )
     add("--fidelity", help="released (default) or paper: the authors' code or the paper's text, for podnet")
     add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")

@@ -37,7 +37,8 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     if experiment.num_nodes > 1 and known.address is None and not is_member():
         raise ConfigError("--num-nodes needs --address HOST:PORT: one of the machines, the same on all of them.")
     if known.print_config:
-        experiment.prepared(Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices))
+        team = Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices)
+        experiment.prepared(team, begins=existing != "resume")
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
     if experiment.devices * experiment.num_nodes > 1 and not is_member():

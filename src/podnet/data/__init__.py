@@ -43,6 +43,11 @@ class Source:
     order: str = "random"
     options: tuple[str, ...] = ()  # those of PHOTO_OPTIONS that `load` takes
 
+    @property
+    def photos(self) -> bool:
+        """Whether its images are files, cut to a size when they are read."""
+        return "unreadable" in self.options
+
 
 PHOTO_OPTIONS = ("subset", "image_size", "unreadable", "workers")
 

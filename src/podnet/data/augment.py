@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.data.mixing import boxes
@@ -63,9 +64,10 @@ class Transform:
     pad: int = 4
     flip: bool = True
     intensity: Intensity = "none"
+    size: int | None = None  # side of the network's input, if images are scaled to it
 
     def normalise(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) pixels 0 to 255 -> normalised float32, in the channels-last layout."""
+        """(B, C, H, W) pixels 0 to 255 -> normalised float32, scaled to `size`, in the channels-last layout."""
         pixels = images.to(torch.float32, memory_format=torch.channels_last)
         # As large as an image: broadcasting three numbers, one per channel, would be far slower.
         mean, std = (
@@ -75,7 +77,10 @@ class Transform:
             .contiguous(memory_format=torch.channels_last)
             for of_channels in (self.mean, self.std)
         )
-        return (pixels - mean).div_(std)
+        normalised = (pixels - mean).div_(std)
+        if self.size is None or images.shape[2:] == (self.size, self.size):
+            return normalised
+        return F.interpolate(normalised, (self.size, self.size), mode="bicubic", antialias=True)
 
     def augment(
         self,

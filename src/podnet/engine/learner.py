@@ -29,6 +29,7 @@ from podnet.methods.base import Method, State, phases_of
 from podnet.methods.networks import new_network
 from podnet.methods.phases import Phase, Pool
 from podnet.nets.backbones import Backbone
+from podnet.nets.building import start_from
 from podnet.nets.network import Network, Outputs, frozen_copy
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
@@ -60,6 +61,7 @@ class Learner:
         self.team = compute.team  # the processes that learn together; their learners reach the same state
         with seeded(seed, "network"):
             self.network = self.placed(new_network(method, channels))
+        self.started = method.weights == "none"  # whether the backbone has its initial weights
         self.class_names: list[str] = []
         self.means: Tensor | None = None  # (classes, D), of the exemplars
         self.kept: State = {}  # what the method keeps from task to task
@@ -67,8 +69,14 @@ class Learner:
         self.progress: Progress | None = None  # None between tasks
         self.herded: Tensor | None = None  # the exemplars of the current task, valid while the features do not change
         self.fingerprint = ""  # of the exemplars chosen in the newest task
-        self._fast: tuple[Backbone, Backbone] | None = None  # a fixed backbone, and its copy for inference
+        self._fast: tuple[Backbone, Backbone] | None = None  # a backbone at rest, and its copy for inference
         self.seconds: dict[str, float] = {}  # of each stage of the newest task
+
+    def start(self) -> None:
+        """Load the pretrained weights that the method begins with. The first task does it, unless it is done."""
+        if not self.started:
+            start_from(self.network.backbone, self.method.backbone, self.method.weights, self.seed)
+            self.started = True
 
     def learn(self, task: Task) -> Iterator[Iteration | Epoch]:
         """Learn the classes of a task; yields a record of each iteration and each epoch.
@@ -116,13 +124,16 @@ class Learner:
                 set_moments(optimizer, progress.moments)
             if progress.scaler:
                 scaler.load_state_dict(progress.scaler)
-            if self._moves_features(phase):
+            moves = self._moves_features(phase)
+            if moves:
                 self.herded = None
             stepper = Stepper(self.network, phase, optimizer, teacher, scaler, self.team)
             records = fit(stepper, data.only(progress.chosen), seed, progress.epoch)
         while True:
             with timed(self.seconds, phase.name):
                 record = next(records, None)
+            if moves:
+                self._fast = None  # a copy from before this update
             if record is None:
                 return
             if isinstance(record, Epoch):
@@ -162,6 +173,7 @@ class Learner:
 
     def _begin(self, task: Task, distils: bool) -> None:
         self.seconds = {}
+        self.start()
         with timed(self.seconds, "grow"):
             self.class_names += task.class_names
             self.previous = copy.deepcopy(self.network) if task.old and distils else None
@@ -262,8 +274,8 @@ class Learner:
         return Pass(self._ready(), self.transform, self.device, mirror, self.team, averages)
 
     def _ready(self) -> Network:
-        """The network to look at images with: if the backbone is fixed, with a faster copy of it, made once."""
-        if not self.method.fixed:
+        """The network to look at images with: if the backbone is at rest, with a faster copy of it, made once."""
+        if not (self.method.fixed or self.method.freeze):
             return self.network
         if self._fast is None or self._fast[0] is not self.network.backbone:
             self._fast = (self.network.backbone, frozen_copy(self.network).backbone)

@@ -64,6 +64,7 @@ def state(learner: Learner) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def restore(learner: Learner, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     learner.network = _network(learner, below("network.", tensors), meta["sizes"])
+    learner.started = True
     learner.previous = None
     if meta["previous_sizes"] is not None:
         learner.previous = _network(learner, below("previous.", tensors), meta["previous_sizes"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from podnet.data.augment import Augmentation, Intensity, require_possible
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
-from podnet.methods.phases import Optimizer, Phase, warmed_up
+from podnet.methods.phases import Optimizer, Phase, frozen, warmed_up
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.nets.network import Network
@@ -83,6 +83,8 @@ class Method:
     intensity: Intensity = "none"
     augmentation: tuple[Augmentation, ...] = ()  # beyond crops, mirror images and intensity
     backbone: str = "resnet32"
+    weights: str = "none"  # initial weights of the backbone: "package" (lite), "hub" (timm) or a file; "none": random
+    freeze: bool = False  # the backbone stays as it is: phases train the classifier only
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -93,7 +95,7 @@ class Method:
     inferences: ClassVar[tuple[str, ...]] = ("cnn", "nme")
     no_inference: ClassVar[str] = ""  # why an inference is missing
     exemplars: ClassVar[Exemplars] = "needed"
-    fixed: ClassVar[bool] = False  # whether the backbone never changes
+    fixed: ClassVar[bool] = False  # whether the backbone changes in the first task at most
     wants_features: ClassVar[bool] = False  # compute the features for `after_task` before it, showing progress
     sees_all_data: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -194,6 +196,8 @@ def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
         raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
+    if method.freeze:
+        phases = [frozen(phase, method.name) for phase in phases]
     return [_augmented(phase, method) for phase in phases]
 
 

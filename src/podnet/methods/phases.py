@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -125,3 +125,19 @@ class Phase:
     def mixing(self) -> frozenset[Augmentation]:
         """How images are mixed with others: one way, or none."""
         return MIXING.intersection(self.augmentation or ()) if self.augment else frozenset()
+
+
+def frozen(phase: Phase, method: str) -> Phase:
+    """The phase without the backbone: it trains the other parameters only, and BatchNorm keeps its statistics."""
+
+    def parameters(network: Network) -> list[nn.Parameter]:
+        backbone = {id(parameter) for parameter in network.backbone.parameters()}
+        others = [parameter for parameter in phase.parameters(network) if id(parameter) not in backbone]
+        if not others:
+            raise ConfigError(
+                f"phase {phase.name} of {method} trains the backbone only, and freeze keeps it as it is; "
+                "leave --freeze out."
+            )
+        return others
+
+    return replace(phase, parameters=parameters, update_statistics=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from podnet.methods.base import DIGITS, Method, State
 from podnet.methods.phases import Phase, cosine
-from podnet.nets.backbones import BACKBONES
+from podnet.nets.building import new_backbone, start_from
 from podnet.nets.network import Network, Outputs
 
 
@@ -54,8 +54,10 @@ class Joint(Replay):
     sees_all_data = True
 
     def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
-        """Reinitialise everything: random weights for the classes seen so far and the new ones."""
+        """Begin anew: the backbone as at first, random weights for the classes seen so far and the new ones."""
         seen = network.classifier.classes + new
-        network.backbone = BACKBONES[self.backbone](network.backbone.channels, self.backbone_fidelity)
+        if not self.freeze:
+            network.backbone = new_backbone(self.backbone, network.backbone.channels, self.backbone_fidelity)
+            start_from(network.backbone, self.backbone, self.weights, seed)
         network.classifier = self.classifier(network.backbone.dim)
         network.classifier.add_classes(seen)

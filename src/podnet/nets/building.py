@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import torch
@@ -11,8 +12,8 @@ from podnet.errors import ConfigError, nearest, printable
 from podnet.fidelity import Fidelity
 from podnet.nets.backbones import BACKBONES, Backbone, Expected
 from podnet.nets.lite import SCALES, expected_of_lite, lite
-from podnet.nets.timm import PREFIX, TimmBackbone, expected_of_timm, pretrained
-from podnet.nets.weights import ORDERED, PACKAGE, existing_file, match, packaged, read_weights
+from podnet.nets.timm import PREFIX, TimmBackbone, expected_of_timm, from_hub_before, pretrained
+from podnet.nets.weights import ORDERED, PACKAGE, PACKAGES, existing_file, match, packaged, read_weights
 
 OURS = (*BACKBONES, *SCALES)
 
@@ -68,6 +69,17 @@ def start_from(backbone: Backbone, name: str, weights: str, seed: int) -> None:
         given, ordered = read_weights(file), file.suffix in ORDERED
     # Not strict: only BatchNorm's counters may be missing.
     backbone.load_state_dict(match(backbone.state_dict(), given, printable(weights), ordered), strict=False)
+
+
+def source_digest(name: str, weights: str) -> str | None:
+    """The SHA-256 of the file that `start_from` has just read; None if it is not known."""
+    if weights == PACKAGE:
+        return PACKAGES[name][1]
+    file = from_hub_before(name) if weights == "hub" else existing_file(weights)
+    if file is None:
+        return None
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def require_room(backbone: str, tensors: Mapping[str, Tensor]) -> None:

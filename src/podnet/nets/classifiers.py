@@ -238,9 +238,10 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
         return scores
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        for name, own in self.state_dict().items():
-            if name.startswith(("linear.", "solved")):
-                state_dict.setdefault(prefix + name, torch.full(own.shape, name == "linear.scale", dtype=own.dtype))
+        if not state_dict.get(f"{prefix}solved", False):
+            for name, own in self.state_dict().items():
+                if name.startswith(("linear.", "solved")):
+                    state_dict[prefix + name] = torch.full(own.shape, name == "linear.scale", dtype=own.dtype)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 

@@ -87,7 +87,9 @@ def expected_of_timm(name: str) -> Expected:
 def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbone:
     """The network with the weights of a file, or of the "hub". Fails if a layer has no weights there."""
     source = f"the weights of {name} from the hub" if weights == "hub" else printable(weights)
-    file = _from_hub_before(name) if weights == "hub" else existing_file(weights)
+    file = from_hub_before(name) if weights == "hub" else existing_file(weights)
+    if file is None:
+        _require_answer(name)
     tensors = True if file is None else _by_timms_names(name, file)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -116,16 +118,28 @@ def _by_timms_names(name: str, file: Path) -> dict[str, Tensor]:
         return tensors
 
 
-def _from_hub_before(name: str) -> Path | None:
-    """The cached weights from the hub. Else check that it answers, since its own client retries for a minute."""
-    config = _timm().get_pretrained_cfg(architecture(name))
-    if config is None or not config.hf_hub_id:
+def from_hub_before(name: str) -> Path | None:
+    """The cached weights from the hub."""
+    if (config := _on_hub(name)) is None:
         return None
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
     kept = try_to_load_from_cache(config.hf_hub_id, config.hf_hub_filename or "model.safetensors")
-    if isinstance(kept, str) and kept.endswith(".safetensors"):
-        return Path(kept)
+    return Path(kept) if isinstance(kept, str) and kept.endswith(".safetensors") else None
+
+
+def _on_hub(name: str) -> Any:
+    """timm's description of the weights, if they are on the hub."""
+    config = _timm().get_pretrained_cfg(architecture(name))
+    return config if config is not None and config.hf_hub_id else None
+
+
+def _require_answer(name: str) -> None:
+    """Check that the hub answers, if the weights are there: its own client retries for a minute."""
+    if _on_hub(name) is None:
+        return
+    from huggingface_hub import constants
+
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS).close()
     except HTTPError:
@@ -135,7 +149,6 @@ def _from_hub_before(name: str) -> Path | None:
             f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
             "Offline, set weights to a file, or to none for random ones."
         ) from error
-    return None
 
 
 def _ends(reductions: Sequence[int]) -> list[int]:

@@ -82,7 +82,15 @@ class Planned:
 
 
 # Options that came after results were published. Where they are as before, folders keep their names.
-NEWER = {"train_batchnorm": "moving", "optimizer": "sgd", "warmup_epochs": 0, "augmentation": []}
+NEWER = {
+    "train_batchnorm": "moving",
+    "optimizer": "sgd",
+    "warmup_epochs": 0,
+    "augmentation": [],
+    "weights": "none",
+    "freeze": False,
+    "input_size": None,
+}
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:

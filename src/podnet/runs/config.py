@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest, one_of
 from podnet.methods import METHODS, Method, configured, load_method
-from podnet.nets.backbones import BACKBONES
+from podnet.runs.backbone import sizes, with_weights
 from podnet.runs.experiment import Experiment
 from podnet.scenario.orders import listed_classes, spell_out
 
@@ -31,10 +31,9 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
     own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
     given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
-    if "backbone" in own:
-        one_of("backbone", own["backbone"], BACKBONES)
     given["order"] = spell_out(given.get("order", source.order))
-    method = configured(method_class, source.family, own, given["dataset"])
+    method = with_weights(configured(method_class, source.family, own, given["dataset"]), own)
+    given |= sizes(method, source, given)
     if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
         given.setdefault("base", max(1, classes // 2))
         method = method.of_run(classes)
@@ -48,7 +47,7 @@ def as_it_ran(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
     To them a list of some classes was a run of these classes.
     """
-    before: dict[str, Any] = {"classes": len(listed_classes(str(recorded.get("order", "")))) or None}
+    before: dict[str, Any] = {"classes": len(listed_classes(str(recorded.get("order", "")))) or None, "weights": "none"}
     if recorded.get("method") == "podnet" and recorded.get("fidelity") == "released":
         before["finetune_batchnorm"] = "moving"
     if recorded.get("method") == "bic":

@@ -17,6 +17,7 @@ from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method, phases_of
 from podnet.processes import decoding_workers
+from podnet.runs.backbone import as_expected
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Tasks, class_incremental, images_of_each_class
 
@@ -39,6 +40,7 @@ class Experiment:
     mirror: bool | None = None  # whether a mirror image shows the same class; None: as the dataset says
     subset: str | None = None  # classes of a larger dataset; for imagenet100: released, ucir or a file
     image_size: int | None = None  # side of photo crops; None: 224. CIFAR-100: 32 (None), 16 or 8
+    input_size: int | None = None  # side that other images are scaled to; None: they stay as they are
     unreadable: Literal["error", "skip"] | None = None  # for photos that cannot be read; None: error
     seed: int = 1
     device: str = "auto"  # auto: a GPU if there is one
@@ -64,6 +66,8 @@ class Experiment:
         for option, least in leasts.items():
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
+        if self.input_size is not None and not 8 <= self.input_size <= 1024:
+            raise ConfigError(f"input_size is {self.input_size}; it must be from 8 to 1024.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("--compile needs a C++ compiler, g++ or clang++; install one or leave --compile out.")
 
@@ -101,18 +105,27 @@ class Experiment:
         return ExemplarMemory(self.memory_per_class, self.memory_total)
 
     def learner(self, dataset: Dataset, team: Team = ALONE, folder: Path | None = None) -> Learner:
-        transform = dataset.transform if self.mirror is None else replace(dataset.transform, flip=self.mirror)
+        transform = as_expected(dataset.transform, self.method, self.input_size)
+        if self.mirror is not None:
+            transform = replace(transform, flip=self.mirror)
         device = team.device(choose_device(self.device))
         compute = Compute(device, self.compile, self.precision, team, self.sync_batchnorm)
         shelf = Shelf(folder, int(self.exemplar_megabytes * 1e6)) if folder else None
         method = self.method.of_run(len(class_order(self.order, dataset, self.seed, self.classes)))
         return Learner(method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
-    def prepared(self, team: Team = ALONE, folder: Path | None = None) -> tuple[Dataset, Tasks, Learner]:
-        """What a run needs before it trains. Settings that do not fit the data or the machine fail here."""
+    def prepared(
+        self, team: Team = ALONE, folder: Path | None = None, begins: bool = True
+    ) -> tuple[Dataset, Tasks, Learner]:
+        """What a run needs before it trains. Settings that do not fit the data or the machine fail here.
+
+        A run that `begins` needs its initial weights; one that is resumed has its own.
+        """
         dataset = self.load_dataset(team)
         tasks, learner = self.tasks(dataset), self.learner(dataset, team, folder)
         phases_of(learner.method, 0, tasks.sizes[0], {})
+        if begins and team.is_main:  # the others get them from the main process
+            learner.start()
         return dataset, tasks, learner
 
     def _require_no_need_of_exemplars(self) -> None:

@@ -19,6 +19,7 @@ from podnet.engine.training import Epoch, Iteration
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
+from podnet.runs.backbone import origin_of_weights
 from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.runs.environment import describe_environment
 from podnet.runs.evaluation import TOP, evaluate
@@ -72,16 +73,18 @@ def run(
     """
     threads = experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores())
     with torch_settings(threads, tf32=experiment.precision == "tf32"):
-        dataset, tasks, learner = experiment.prepared(team, record.exemplars)
+        begins = existing != "resume" or not record.checkpoint_files()
+        dataset, tasks, learner = experiment.prepared(team, record.exemplars, begins)
         if not team.is_main:
             _take_part(learner, tasks)
             _left_out(dataset, team)
             return
         with record.locked():
             _require_permission(experiment, record, existing, len(tasks), allow_changed_method)
+            origin = origin_of_weights(experiment.method) if begins else {}
             with record.noting_failure():
                 first = yield from _first_to_learn(experiment, record, learner, len(tasks), existing, first_task)
-                yield from _run(experiment, record, learner, tasks, first)
+                yield from _run(experiment, record, learner, tasks, first, origin)
             if text := _left_out(dataset, team):
                 yield Notice(text)
 
@@ -138,9 +141,11 @@ def _take_part(learner: Learner, tasks: Tasks) -> None:
         learner.rank(task.test_images, TOP)
 
 
-def _run(experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int) -> Iterator[Record]:
+def _run(
+    experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int, origin: dict[str, Any]
+) -> Iterator[Record]:
     if first < len(tasks):
-        record.write_environment(describe_environment())
+        record.write_environment(describe_environment() | origin)
         file = _method_file(experiment)
         if file and not record.keeps_method(file):
             yield Notice(f"{file} was changed after this run started; the original is {record.method_file}.")

@@ -1,0 +1,38 @@
+"""ACIL: Analytic Class-Incremental Learning with Absolute Memorization (Zhuang et al., NeurIPS 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from podnet.methods.base import DIGITS, State
+from podnet.methods.frozen import IMAGENET
+from podnet.methods.lifted import LiftedRidge
+from podnet.nets.lifted import LiftedClassifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class ACIL(LiftedRidge):
+    """The first task trains the network; its features are lifted (equation 2) and W is equation 7, with a fixed γ.
+
+    The paper updates the inverse of Σ HᵀH + γ I from task to task (equation 10). Here the sum itself is kept and solved
+    again: the same W, without rounding that adds up.
+    """
+
+    expansion: int = 8192  # d_fe, the number of lifted features
+    gamma: float = 0.1
+
+    name = "acil"
+    summary = "Ridge regression on randomly lifted features, network fixed after the first task (Zhuang et al., 2022)"
+    year = 2022
+    verified = "scikit-learn's ridge on the images of all tasks; the recursion of the paper's theorem 3.1"
+    later = frozenset({"gamma"})
+    positive = LiftedRidge.positive | {"gamma"}
+    presets = {
+        "imagenet": {**IMAGENET, "expansion": 15000},
+        "digits": {**DIGITS, "expansion": 1024},
+    }
+
+    def strength(self, classifier: LiftedClassifier, features: Tensor, targets: Tensor, state: State) -> float:
+        return self.gamma
