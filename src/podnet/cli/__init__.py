@@ -21,6 +21,7 @@ MODULES = {  # for commands that share a module; every other command has one of 
 }
 GOING_ON = {  # after Ctrl-C
     "run": "; give the same command with --resume to go on from the last checkpoint",
+    "search": "; give the same command again to go on from the last checkpoint",
     "reproduce": "; give the same command again to go on from the last checkpoints",
     "learn": "; the model is as before. Give the same command again: training goes on from its last checkpoint",
 }
@@ -68,6 +69,10 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.run import run_command
 
         return run_command(known, unknown, commands["run"], arguments)
+    if known.command == "search":
+        from podnet.cli.search import search_command
+
+        return search_command(known, unknown, commands["search"])
     if unknown:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)

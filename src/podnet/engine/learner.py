@@ -105,6 +105,8 @@ class Learner:
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images(pool)
+        if not len(progress.chosen):  # a balanced set, and no memory
+            return
         with timed(self.seconds, phase.name):
             optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()

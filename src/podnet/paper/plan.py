@@ -65,8 +65,12 @@ class Planned:
 
     @property
     def tasks(self) -> int:
-        classes, base, increment = (self.options[key] for key in ("classes", "base", "increment"))
-        return 1 + int(classes - base) // int(increment)
+        return len(self.sizes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of new classes of each task."""
+        return self.experiment.task_sizes(self.options["classes"])
 
     def finished(self) -> bool:
         """Whether the run is complete; a run of the first task also needs the checkpoint that others start from."""
@@ -82,7 +86,7 @@ class Planned:
 
 
 # Options that came after results were published. Where they are as before, folders keep their names.
-NEWER = {"train_batchnorm": "moving", "optimizer": "sgd", "warmup_epochs": 0}
+NEWER = {"train_batchnorm": "moving", "optimizer": "sgd", "warmup_epochs": 0, "sizes": None, "visits": 1}
 
 
 def _record(runs: Path, experiment: Experiment) -> Run:
