@@ -18,6 +18,7 @@ examples:
   podnet reproduce cifar100 --data-path cifar-100-python.tar.gz            table 1 as in the paper
   podnet reproduce cifar100 --scale small --data-path cifar-100-python.tar.gz --jobs 2
   podnet reproduce memory --scale small --data-path ... --only PODNet,UCIR --columns 5,20,50
+  podnet reproduce cifar100 --data-path ... --add my_method.py:Mine --set Mine:lr=0.05
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data
   podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
@@ -98,6 +99,13 @@ def _add_reproduce(commands: Any) -> None:
         "--output", metavar="FOLDER", default="reproduction", help="folder for runs and reports (default: reproduction)"
     )
     add("--only", metavar="ROW,...", help="only these rows of the table")
+    add(
+        "--add",
+        metavar="METHOD",
+        action="append",
+        default=[],
+        help="a further row: your own method, FILE.py:CLASS, or one of 'podnet methods'; may be given several times",
+    )
     add("--columns", metavar="COLUMN,...", help="only these columns of the table")
     add(
         "--orders",

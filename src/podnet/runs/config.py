@@ -83,7 +83,7 @@ def read_option(method: type[Method], option: str, value: str) -> Any:
 
 def numbers_of(method: type[Method], option: str) -> type[int] | type[float] | None:
     """int or float, if the hyper-parameter is a number."""
-    kinds = _choices(get_type_hints(method)[option]) if option in get_type_hints(method) else []
+    kinds = _choices(get_type_hints(method)[option])
     return float if float in kinds else int if int in kinds else None
 
 

@@ -90,9 +90,9 @@ def read_axis(text: str, method: type[Method]) -> Axis:
         if len(listed) < 2 or any(isinstance(value, tuple) for value in listed):
             raise ConfigError(f"over is {text!r}; give at least two values to choose from, each a single one.")
         return Listed(option, listed)
+    low, high = (read_option(method, option, end) for end in (start, end))
     if (kind := numbers_of(method, option)) is None:
         raise ConfigError(f"over is {text!r}, but {option} is no number; list its values, separated by commas.")
-    low, high = (read_option(method, option, end) for end in (start, end))
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in (low, high)) or low >= high:
         raise ConfigError(f"over is {text!r}; a range goes from a number to a higher one, such as 0.01..0.2.")
     return Range(option, low, high, kind is int)
