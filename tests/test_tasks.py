@@ -160,6 +160,81 @@ def test_sizes_that_cannot_be_are_refused(dataset, base, increment, message):
         class_incremental(dataset, ORDER, base, increment)
 
 
+@pytest.mark.parametrize("sizes", [(2, 1, 3), (1, 1, 1, 1, 2), (5, 1), (6,)])
+def test_tasks_may_have_any_sizes(dataset, sizes):
+    tasks = class_incremental(dataset, ORDER, sizes[0], sizes[1:])
+    assert tasks.sizes == sizes
+    left = list(ORDER)
+    for task, size in zip(tasks, sizes, strict=True):
+        new, left = left[:size], left[size:]
+        assert set(true_classes(task.train_images)) == set(new)
+        assert task.class_names == tuple(NAMES[c] for c in new)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((2, 0, 4), r"sizes are 2,0,4; each task needs at least 1"),
+        ((2, -1, 5), r"each task needs at least 1"),
+        ((2, 3), r"sizes 2,3 are 5 classes, but the order has 6"),
+        ((4, 3), r"sizes 4,3 are 7 classes, but the order has 6"),
+    ],
+)
+def test_lists_of_sizes_that_cannot_be_are_refused(dataset, sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        class_incremental(dataset, ORDER, sizes[0], sizes[1:])
+
+
+def deliveries(dataset, sizes, visits, validation, limit):
+    """For each task the numbers of the images that it must bring, found image by image."""
+    task_of = [task for task, size in enumerate(sizes) for _ in range(size)]
+    wanted = [[] for _ in sizes]
+    for label, task in zip(ORDER, task_of, strict=True):
+        own = numbers(dataset.train_images[dataset.train_targets == label])[:limit]
+        own = own[: len(own) - round(validation * len(own))]
+        length, longer = divmod(len(own), visits)  # the first parts are one longer if it does not divide
+        for visit in range(visits):
+            count = length + (visit < longer)
+            part, own = own[:count], own[count:]
+            wanted[min(task + visit, len(sizes) - 1)] += part
+    return wanted
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 1, 1, 1), (1, 4, 1), (6,), (1, 1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("visits", [1, 2, 3, 7])
+@pytest.mark.parametrize(("validation", "limit"), [(0.0, None), (0.3, None), (0.0, 8)])
+def test_every_image_is_brought_once_by_the_task_of_its_part(dataset, sizes, visits, validation, limit):
+    whole = class_incremental(dataset, ORDER, sizes[0], sizes[1:], validation, images_per_class=limit)
+    tasks = whole.visited(visits)
+    found = []
+    for task, wanted, once in zip(tasks, deliveries(dataset, sizes, visits, validation, limit), whole, strict=True):
+        assert sorted(numbers(task.train_images)) == sorted(wanted)
+        assert task.train_targets.tolist() == [ORDER.index(c) for c in true_classes(task.train_images)]
+        brought = sorted(set(task.train_targets.tolist()))
+        assert brought == list(task.taught) == [*task.refreshed, *range(task.old, task.seen)]
+        assert (task.old, task.new, task.class_names) == (once.old, once.new, once.class_names)
+        assert torch.equal(task.test_images, once.test_images)  # testing is as without visits
+        found += numbers(task.train_images)
+    assert len(set(found)) == len(found) == sum(len(task.train_images) for task in whole)
+
+
+def test_joint_training_has_all_images_whatever_the_visits(dataset):
+    whole = class_incremental(dataset, ORDER, 2, 2, cumulative=True)
+    for once, task in zip(whole, whole.visited(3), strict=True):
+        assert torch.equal(once.train_images, task.train_images)
+        assert task.refreshed == ()
+
+
+def test_a_class_cannot_be_visited_more_often_than_it_has_images(dataset):
+    tasks = class_incremental(dataset, ORDER, 2, 2)
+    assert tasks.visited(TRAIN).visits == TRAIN
+    with pytest.raises(ConfigError, match="visits is 11, but class 'eel' has only 10 training images"):
+        tasks.visited(TRAIN + 1)
+    with pytest.raises(ConfigError, match="visits is 0"):
+        tasks.visited(0)
+
+
 @pytest.mark.parametrize("increment", [1, 4])
 def test_a_base_of_all_classes_is_one_task_whatever_the_increment(dataset, increment):
     assert class_incremental(dataset, ORDER, 6, increment).sizes == (6,)

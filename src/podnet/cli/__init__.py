@@ -26,6 +26,7 @@ ORDER = {  # of the arguments, for commands that take more than a model
 }
 GOING_ON = {  # after Ctrl-C
     "run": "; to continue from the last checkpoint, run the same command with --resume",
+    "search": "; to continue from the last checkpoint, run the same command again",
     "reproduce": "; to continue from the last checkpoints, run the same command again",
     "learn": "; the model is unchanged. To continue from the last checkpoint, run the same command again",
 }
@@ -76,6 +77,10 @@ def _dispatch(arguments: list[str]) -> int:
         from podnet.cli.run import run_command
 
         return run_command(known, unknown, commands["run"], arguments)
+    if known.command == "search":
+        from podnet.cli.search import search_command
+
+        return search_command(known, unknown, commands["search"])
     if unknown:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)

@@ -65,7 +65,8 @@ def _line(record: Record) -> str | None:
     if isinstance(record, TaskStarted):
         names = ", ".join(record.class_names[:8]) + (" ..." if len(record.class_names) > 8 else "")
         new = len(record.class_names)
-        return f"task {record.task} of {record.tasks - 1}: {new} new, {record.old} old classes ({names})"
+        more = f", more images of {record.refreshed} old" if record.refreshed else ""
+        return f"task {record.task} of {record.tasks - 1}: {new} new, {record.old} old classes ({names}){more}"
     if isinstance(record, Epoch):
         return epoch_line(record)
     if isinstance(record, TaskDone):

@@ -9,18 +9,8 @@ from typing import Any, NoReturn
 from podnet import __version__
 from podnet.cli.engine_options import add_engine_options
 from podnet.cli.model_options import add_model_commands
+from podnet.cli.run_options import add_run_commands
 from podnet.errors import ConfigError
-
-RUN_HELP = """\
-Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
-
-EXAMPLES = """\
-examples:
-  podnet run                                        PODNet on the embedded digits
-  podnet run --method icarl --output runs/icarl     another method on the same classes
-  podnet run --dataset cifar100 --data-path cifar-100-binary.tar.gz --increment 1
-  podnet run --resume runs/icarl                    continue a stopped run"""
 
 REPRODUCE_EXAMPLES = """\
 examples:
@@ -28,23 +18,10 @@ examples:
   podnet reproduce cifar100 --data-path cifar-100-python.tar.gz            table 1 as in the paper
   podnet reproduce cifar100 --scale small --data-path cifar-100-python.tar.gz --jobs 2
   podnet reproduce memory --scale small --data-path ... --only PODNet,UCIR --columns 5,20,50
+  podnet reproduce cifar100 --data-path ... --add my_method.py:Mine --set Mine:lr=0.05
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data
   podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
-
-# Options about this call, not about the experiment; all others form the configuration.
-CALL_OPTIONS = (
-    "command",
-    "address",
-    "output",
-    "overwrite",
-    "resume",
-    "config",
-    "tensorboard",
-    "print_config",
-    "allow_changed_method",
-    "from_base",
-)
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,7 +42,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     demo.add_argument("--output", metavar="FOLDER", default="runs/demo", help="where to write (default: runs/demo)")
     demo.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
-    _add_run(commands)
+    add_run_commands(commands)
     _add_reproduce(commands)
     report = commands.add_parser("report", help="write tables, figures and a page about runs", allow_abbrev=False)
     report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
@@ -82,104 +59,6 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     bench.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, as in reproduce)")
     commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)
     return parser, dict(commands.choices)
-
-
-def _add_run(commands: Any) -> None:
-    run = commands.add_parser(
-        "run",
-        help="learn the classes of a dataset in tasks",
-        description="Learn the classes of a dataset in tasks, testing on all classes seen after each.\n" + RUN_HELP,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = run.add_argument
-    add("--method", help="podnet (default), ucir, icarl, bic, replay, finetuning, joint, or your own: FILE.py:CLASS")
-    add("--dataset", help="digits (default, embedded), cifar100, imagenet100, imagenet1000, imagenet or npz")
-    add("--data-path", metavar="PATH", help="where the dataset is")
-    add("--classes", metavar="N", help="only the first N classes of the order")
-    add("--base", metavar="N", help="classes of the first task (default: half of them)")
-    add("--increment", metavar="N", help="new classes of each later task (default: 1)")
-    add("--order", help="natural, random (by the seed), paper:0, a list such as 3,1,2 or a file (default: the paper's)")
-    add("--memory-per-class", metavar="N", help="exemplars kept of each class (default: 20)")
-    add("--memory-total", metavar="N", help="exemplars kept of all classes together, instead")
-    add("--images-per-class", metavar="N", help="only the first N training images of each class")
-    add("--validation", metavar="SHARE", help="hold out this share of the training images and test on it")
-    add("--epochs", metavar="N", help="epochs of the main phase of each task (default: the method's)")
-    add("--step-epochs", metavar="N", help="epochs of the tasks after the first (default: the same)")
-    add("--batch-size", metavar="N", help="images per update (default: the method's)")
-    add(
-        "--backbone",
-        metavar="NAME",
-        help="resnet32, resnet18, lite0, lite1, lite2 or timm:NAME (default: the method's)",
-    )
-    add(
-        "--weights",
-        metavar="FROM",
-        help="initial weights of the backbone: package (lite; its default), hub (timm), a file, or none (default)",
-    )
-    add("--freeze", metavar="BOOL", nargs="?", const="true", help="train the classifier only, not the backbone")
-    add(
-        "--input-size",
-        metavar="N",
-        help="scale small images to N pixels (default: 128 for pretrained networks, or the size they need)",
-    )
-    add("--fidelity", help="released (default) or paper: the authors' code or the paper's text, for podnet")
-    add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
-    add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")
-    add("--image-size", metavar="N", help="side of photo crops (default: 224); for cifar100 32, 16 or 8")
-    add(
-        "--unreadable", metavar="error|skip", help="for photos that cannot be read: stop the run (default) or skip them"
-    )
-    add("--workers", metavar="N", help="processes that decode photos (default: one per core, at most 8)")
-    add("--seed", metavar="N", help="random seed (default: 1)")
-    add("--device", help="cpu, cuda, cuda:1 ... (default: auto, a GPU if there is one)")
-    add(
-        "--devices", metavar="N", help="processes on this machine, each with a GPU or a share of the cores (default: 1)"
-    )
-    add(
-        "--num-nodes",
-        metavar="N",
-        help="number of machines, each with --devices processes; all get the same command (default: 1)",
-    )
-    add("--address", metavar="HOST:PORT", help="where several machines meet: address of one of them")
-    add(
-        "--sync-batchnorm",
-        metavar="BOOL",
-        help="BatchNorm statistics over whole batches of all devices (default: true)",
-    )
-    add(
-        "--exemplar-megabytes",
-        metavar="N",
-        help="megabytes of exemplar photos in memory; more stay on disk (default: 256)",
-    )
-    add("--precision", help="32 (default), or on GPUs that support them tf32, bf16-mixed or 16-mixed")
-    add(
-        "--compile",
-        action="store_const",
-        const="true",
-        help="compile the network: takes minutes once, then updates are faster",
-    )
-    add("--threads", metavar="N", help="CPU threads (default: all)")
-    add("--checkpoint-seconds", metavar="S", help="time between two checkpoints within a task (default: 30)")
-    add("--config", metavar="FILE", help="a YAML file with any options of the experiment")
-    add("--output", metavar="FOLDER", help="the run's folder (default: runs/METHOD-DATASET-...)")
-    add("--overwrite", action="store_true", help="replace the run in that folder")
-    add(
-        "--resume",
-        metavar="RUN",
-        nargs="?",
-        const="",
-        help="continue a run; without RUN, the one in --output, or begin it there",
-    )
-    add("--from-base", metavar="RUN", help="take the first task from another run with the same settings")
-    add("--allow-changed-method", action="store_true", help="resume even if the file of --method was edited")
-    add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
-    add(
-        "--print-config",
-        action="store_true",
-        help="check the options and the data, print the configuration as YAML, stop",
-    )
 
 
 def _add_studio(commands: Any) -> None:
@@ -220,6 +99,13 @@ def _add_reproduce(commands: Any) -> None:
         "--output", metavar="FOLDER", default="reproduction", help="folder for runs and reports (default: reproduction)"
     )
     add("--only", metavar="ROW,...", help="only these rows of the table")
+    add(
+        "--add",
+        metavar="METHOD",
+        action="append",
+        default=[],
+        help="a further row: your own method, FILE.py:CLASS, or one of 'podnet methods'; may be given several times",
+    )
     add("--columns", metavar="COLUMN,...", help="only these columns of the table")
     add(
         "--orders",

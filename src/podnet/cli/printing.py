@@ -1,12 +1,15 @@
-"""Printing for the commands."""
+"""Printing that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from podnet.errors import PodnetError
 
 SHOWN = 10  # lines of a long list
 INFERENCE_NAMES = {"cnn": "classifier", "nme": "nearest mean"}
@@ -30,6 +33,18 @@ def say_skipped(console: Console, skipped: Sequence[tuple[str, str]]) -> None:
     if skipped:
         say(console, f"skipped: {len(skipped)}")
         say_all(console, [f"{name}: {why}" for name, why in skipped])
+
+
+def failure_of(work: Callable[[], object]) -> str:
+    """Do something of which more is to come; returns the error that ended it, or nothing."""
+    try:
+        work()
+        return ""
+    except PodnetError as error:
+        return str(error)
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
 
 
 def plain_table(*columns: str) -> Table:

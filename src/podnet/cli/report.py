@@ -83,7 +83,9 @@ def _without_first_tasks(runs: Sequence[Run]) -> list[Run]:
     """Leave out the shared first tasks that `podnet reproduce` makes for other runs to start from."""
 
     def beginning(run: Run) -> tuple[str, ...]:
-        return tuple(str(run.config().get(option)) for option in ("method", "dataset", "base", "order", "seed"))
+        config = run.config()
+        base = (config.get("sizes") or [config.get("base")])[0]
+        return (str(base), *(str(config.get(option)) for option in ("method", "dataset", "order", "seed")))
 
     alone = {run.folder for run in runs if run.results()[-1].get("tasks") == 1}
     begun = {beginning(run) for run in runs if run.folder not in alone}

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from podnet.cli.printing import say
 from podnet.data import SOURCES, Dataset
 from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, nearest
+from podnet.methods import find_method
 from podnet.paper.catalogue import BENCHMARKS, Benchmark
 from podnet.paper.engines import Engine, make_engine
 from podnet.paper.estimate import seconds
-from podnet.paper.plan import Planned, narrowed, plan, row_changes
+from podnet.paper.plan import Planned, narrowed, plan, row_changes, with_row
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, panels
@@ -47,7 +49,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
     engine = make_engine(
         known.engine, known.jobs, folder, known.gpus_per_run or 0, known.address or "auto", sbatch_options(known.slurm)
     )
-    benchmarks = _chosen(known.name, _words(known.only), _words(known.columns))
+    benchmarks = _chosen(known.name, _words(known.only), _words(known.columns), known.add)
     changes = row_changes(benchmarks, known.set)
     plans = {benchmark.name: _plan(benchmark, known, folder, changes) for benchmark in benchmarks}
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
@@ -81,13 +83,21 @@ def _list(console: Console) -> int:
     return 0
 
 
-def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> list[Benchmark]:
-    """The named benchmark with the requested rows and columns; for all benchmarks, those that have them."""
+def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str], added: Sequence[str]) -> list[Benchmark]:
+    """The named benchmark with the requested rows and columns; for all benchmarks, those that have them.
+
+    Added methods have a row besides, also if only some of the paper's rows are requested.
+    """
+    for method in added:
+        find_method(method)
     if name == "all":
         found = []
         for benchmark in BENCHMARKS.values():
+            for method in added:
+                with suppress(ConfigError):
+                    benchmark = with_row(benchmark, method)
             with suppress(ConfigError):
-                found.append(narrowed(benchmark, rows, columns))
+                found.append(_narrowed(benchmark, rows, columns))
         if not found:
             raise ConfigError(
                 "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
@@ -97,7 +107,12 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> li
         given = "no table or figure given" if name is None else f"unknown table or figure {name!r}"
         hint = "" if name is None else nearest(name, BENCHMARKS)
         raise ConfigError(f"{given}; 'podnet reproduce --list' lists the names.{hint}")
-    return [narrowed(BENCHMARKS[name], rows, columns)]
+    return [_narrowed(reduce(with_row, added, BENCHMARKS[name]), rows, columns)]
+
+
+def _narrowed(benchmark: Benchmark, rows: Sequence[str], columns: Sequence[str]) -> Benchmark:
+    added = [row.label for row in benchmark.rows if row.added]
+    return narrowed(benchmark, [*rows, *added] if rows else (), columns)
 
 
 def _plan(
@@ -145,13 +160,14 @@ def _words(given: str | None) -> list[str]:
 
 def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
     """List the runs, how they differ, and their estimated time; shared first tasks come first."""
-    firsts = {run.first_task.record.folder: run.first_task for run in runs if known.resume and not run.record.exists()}
+    begun = [run for run in runs if known.resume and run.has_first_task and not run.record.exists()]
+    firsts = {run.first_task.record.folder: run.first_task for run in begun}
     shared = set.intersection(*(set(run.options.items()) for run in runs))
     hidden = {"order", "seed", "device", "threads", "data_path", *dict(shared)}
     table = Table("run", "settings", "tasks", "done", "estimate", box=None)
     total = 0.0
     for run in [*firsts.values(), *runs]:
-        first = 0 if run.record.exists() else min(1, run.tasks - 1)  # which has its own line
+        first = int(run.has_first_task and not run.record.exists())  # which has its own line
         left = seconds(run, max(first, run.tasks_done()) if known.resume else 0)
         total += left
         words = ", ".join(f"{key} {value}" for key, value in run.own_options().items() if key not in hidden)

@@ -1,52 +1,64 @@
-"""`podnet run`: one experiment, from options to its report."""
+"""`podnet run`: an experiment, from options to its report; or several that differ by seed or class order."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from rich.console import Console
 
 from podnet.cli.display import show
-from podnet.cli.parser import CALL_OPTIONS, Parser
+from podnet.cli.given import Chosen, base_of, given_options, resumed
+from podnet.cli.repeated import is_repeated, repeat
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
 from podnet.engine.team import Team, joined
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError
 from podnet.processes import is_member, keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
+from podnet.report.results import why_missing
 from podnet.report.tables import results_table, summary
-from podnet.runs.config import as_it_ran, resolve
+from podnet.runs.config import resolve
 from podnet.runs.experiment import Experiment
-from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.folder import Run, folder_name
 from podnet.runs.loop import Existing, Record, run
 from podnet.runs.tensorboard import logged
 
 
-def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
+def run_command(
+    known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser, arguments: list[str]
+) -> int:
     """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
-    given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
-    given |= _hyper_parameters(words, parser)
-    record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
+    wanted = given_options(known, words, parser)
+    if is_repeated(known):
+        return repeat(known, wanted, lambda chosen, command: _carry_out(chosen, known, command))
+    chosen = _chosen_run(known, wanted)
+    experiment = chosen.experiment
     if experiment.num_nodes > 1 and known.address is None and not is_member():
         raise ConfigError("--num-nodes needs --address HOST:PORT: one of the machines, the same on all of them.")
     if known.print_config:
         team = Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices)
-        experiment.prepared(team, begins=existing != "resume")
+        experiment.prepared(team, begins=chosen.existing != "resume")
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
+    _carry_out(chosen, known, arguments)
+    return 0
+
+
+def _carry_out(chosen: Chosen, known: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Perform a run and show it; with several processes, each is started with these arguments."""
+    record, experiment, existing = chosen
     if experiment.devices * experiment.num_nodes > 1 and not is_member():
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
-        return 0
+        return
     keep_freed_memory()
     with joined(choose_device(experiment.device)) as team:
-        base = _base(known.from_base, experiment)
+        base = base_of(known.from_base, experiment)
         records = run(experiment, record, existing, base, team, known.allow_changed_method)
         if team.is_main:
             if existing == "resume" and not record.exists():
@@ -54,7 +66,6 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
             _show(records, record, experiment, known.tensorboard)
         else:
             deque(records, maxlen=0)
-    return 0
 
 
 def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensorboard: bool) -> None:
@@ -65,31 +76,9 @@ def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensor
     show(logged(records, record) if tensorboard else records, console)
     results = record.results()
     console.print(results_table(results, title))
-    for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):
+    reason = why_missing(results) or experiment.method.no_inference
+    for text in filter(None, (reason, summary(results), _draw(record, title))):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
-    """`--lambda-c 5` or `--lambda-c=5` -> {"lambda_c": "5"}; whether the method has the option is checked later."""
-    given = {}
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("--"):
-            raise ConfigError(f"'podnet run' does not take {word!r}; options start with --.")
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not equals:
-            value = next(rest, "")
-            if not value or value.startswith("--"):
-                _unknown_option(word, run_parser)
-        if difflib.get_close_matches(name, [option.replace("_", "-") for option in CALL_OPTIONS], cutoff=0.75):
-            _unknown_option(f"--{name}", run_parser)
-        given[name.replace("-", "_")] = value
-    return given
-
-
-def _unknown_option(word: str, run_parser: Parser) -> NoReturn:
-    known = [option for action in run_parser._actions for option in action.option_strings]
-    raise ConfigError(f"{word} needs a value, or is not an option of 'podnet run'.{nearest(word, known)}")
 
 
 def _draw(record: Run, title: str) -> str:
@@ -97,61 +86,14 @@ def _draw(record: Run, title: str) -> str:
     return f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
 
 
-def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run, Experiment, Existing]:
+def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:
     """The run folder, the experiment, and what to do with an existing run.
 
     `--resume FOLDER` needs a run there. `--resume` alone continues the run in --output, or begins it.
     """
-    if known.resume and known.output and known.resume != known.output:
-        raise ConfigError(f"--resume is {known.resume}, but --output is {known.output}; give only one of them.")
     folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
     if known.resume or (known.resume is not None and record.exists()):
-        return record, _resumed(record, wanted), "resume"
-    return record, resolve(wanted), "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
-
-
-def _base(folder: str | None, experiment: Experiment) -> Run | None:
-    """The run to take the first task from; it must have learned it in the same way."""
-    if folder is None:
-        return None
-    base = Run(folder)
-    if base.trained_first_task() is None:
-        raise ConfigError(f"--from-base names {folder}, which has no trained first task; give a run that is past it.")
-    wanted, given = (each.first_task().options() for each in (experiment, resolve(as_it_ran(base.config()))))
-    for option in wanted:
-        if option not in CHANGEABLE and wanted[option] != given.get(option):
-            raise ConfigError(
-                f"the first task of {folder} was learned with {option} {given.get(option)!r}, "
-                f"not {wanted[option]!r}; start without --from-base, or with that value."
-            )
-    return base
-
-
-def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
-    """The experiment of a run to continue; options that would change its results are refused."""
-    recorded = as_it_ran(record.config())
-    experiment = resolve(recorded | wanted)
-    config = experiment.options()
-    known_then = config | dict.fromkeys(wanted) | recorded  # options newer than the run have their defaults
-    changed = [key for key in config if key not in CHANGEABLE and config[key] != known_then[key]]
-    if changed:
-        raise ConfigError(
-            f"{record.folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
-            "resume it without that option, or start a new run."
-        )
-    return experiment
-
-
-def _read_yaml(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        loaded = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read --config {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"--config {path} must contain options, one 'name: value' per line.")
-    return {str(key).replace("-", "_"): value for key, value in loaded.items()}
+        return Chosen(record, resumed(record, wanted), "resume")
+    existing: Existing = "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
+    return Chosen(record, resolve(wanted), existing)

@@ -117,6 +117,8 @@ class Learner:
                 with seeded(*seed, phase.name, "start"):
                     phase.start(self.network)
                 self.team.copy_from_main(self.network)
+        if not len(progress.chosen):  # a balanced set, and no memory
+            return
         with timed(self.seconds, phase.name):
             optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()

@@ -8,6 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, get_args
 
+from podnet.errors import ConfigError, one_of
 from podnet.methods.base import Idea, Method
 from podnet.methods.bic import BiC
 from podnet.methods.icarl import ICaRL
@@ -30,6 +31,7 @@ __all__ = [
     "Pool",
     "Replay",
     "configured",
+    "find_method",
     "load_method",
 ]
 
@@ -45,6 +47,13 @@ def _found() -> dict[str, type[Method]]:
 
 
 METHODS = _found()
+
+
+def find_method(name: str) -> type[Method]:
+    """The class of a method, by its name or by FILE.py:CLASS."""
+    if name.endswith(".py"):
+        raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
+    return load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
 
 
 def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:

@@ -18,6 +18,8 @@ class Row:
     options: Mapping[str, Any]
     inferences: tuple[str, ...] = INFERENCES[::-1]
     in_text: Mapping[str, Any] | None = None  # options to use instead with PODNet as in the paper's text
+    added: bool = False  # by the user: the paper has no such row
+    upper_bound: bool = False  # trained on the images of all tasks
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ def seconds(planned: Planned, done: int = 0) -> float:
     step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
     memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
     total, old = 0.0, 0
-    for task in range(planned.tasks):
-        new = int(planned.options["base" if task == 0 else "increment"])
+    for task, new in enumerate(planned.sizes):
         kept = memory.quota(old + new)
         for number, phase in enumerate([] if task < done else phases_of(method, old, new, {})):
             if number == 0:

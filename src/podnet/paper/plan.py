@@ -13,12 +13,14 @@ from typing import Any
 
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
-from podnet.methods import METHODS
+from podnet.methods import Method, find_method
+from podnet.methods.base import phases_of
+from podnet.metrics import INFERENCES
 from podnet.paper.catalogue import Benchmark, Column, Row
 from podnet.paper.scales import SETTINGS, Setting
 from podnet.runs.config import resolve
 from podnet.runs.experiment import Experiment
-from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.folder import CHANGEABLE, Run, folder_name, method_name
 from podnet.scenario.orders import spell_out
 
 
@@ -49,6 +51,11 @@ class Planned:
         column = Column("first task")
         return replace(self, column=column, axis="", options=self.experiment.first_task().options())
 
+    @cached_property
+    def has_first_task(self) -> bool:
+        """Whether there is a first task to share: of some methods it has no training, and so nothing to start from."""
+        return self.tasks > 1 and bool(phases_of(self.experiment.method, 0, self.sizes[0], {}))
+
     def own_options(self) -> dict[str, Any]:
         """The options that differ from the method's defaults on this dataset."""
         context = ("method", "dataset", "classes", "fidelity")
@@ -65,8 +72,12 @@ class Planned:
 
     @property
     def tasks(self) -> int:
-        classes, base, increment = (self.options[key] for key in ("classes", "base", "increment"))
-        return 1 + int(classes - base) // int(increment)
+        return len(self.sizes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of new classes of each task."""
+        return self.experiment.task_sizes(self.options["classes"])
 
     def finished(self) -> bool:
         """Whether the run is complete; a run of the first task also needs the checkpoint that others start from."""
@@ -90,6 +101,8 @@ NEWER = {
     "weights": "none",
     "freeze": False,
     "input_size": None,
+    "sizes": None,
+    "visits": 1,
 }
 
 
@@ -100,6 +113,8 @@ def _record(runs: Path, experiment: Experiment) -> Run:
     if options["subset"] not in (None, *SUBSETS):
         file = str(Path(options["subset"]).expanduser())
         options["subset"] = spell_out(file)  # the content of a file, not its location
+    if source := experiment.method.source.rpartition(":")[0]:
+        options["method"] = f"{Path(source).read_text()}:{method_name(options)}"  # an edited method is another one
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:10]
     return Run(runs / f"{folder_name(options)}-{digest}")
 
@@ -123,6 +138,20 @@ def _chosen(name: str, kind: str, known: tuple[Any, ...], wanted: Sequence[str])
             raise ConfigError(f"{name} has no {kind} {label!r}; it has {', '.join(labels)}.{hint}")
     picked = [by_label[label.lower()] for label in wanted]
     return tuple(item for item in known if item in picked) if wanted else known
+
+
+def with_row(benchmark: Benchmark, name: str) -> Benchmark:
+    """The benchmark with one more row: a method by its name or by FILE.py:CLASS."""
+    method, label = find_method(name), method_name({"method": name})
+    if label.lower() in [row.label.lower() for row in benchmark.rows]:
+        raise ConfigError(f"{benchmark.name} has a row {label} already; leave --add {name} out.")
+    known = {each.name for each in fields(method)}
+    for option in (option for column in benchmark.columns for option in column.options):
+        if option not in known:
+            raise ConfigError(f"{benchmark.name} varies {option}, which {label} does not have; leave --add {name} out.")
+    inferences = tuple(inference for inference in INFERENCES[::-1] if inference in method.inferences)
+    row = Row(label, {"method": method.source or name}, inferences, added=True, upper_bound=method.sees_all_data)
+    return replace(benchmark, rows=(*benchmark.rows, row))
 
 
 def class_orders(setting: Setting, wanted: str | None) -> list[tuple[str, int]]:
@@ -151,13 +180,16 @@ def plan(
 ) -> list[Planned]:
     """All runs of the benchmark; `common` options (data path, device, threads) apply to each, `changes` to rows."""
     setting = SETTINGS[scale][benchmark.dataset]
+    methods = {row.label: find_method(row.options["method"]) for row in benchmark.rows}
     planned = []
     for column in benchmark.columns:
         for row in benchmark.rows:
             for order, seed in class_orders(setting, orders):
                 own = row.in_text if fidelity == "paper" and row.in_text is not None else row.options
-                options = _options(setting, own, column) | {"order": order, "seed": seed} | dict(common or {})
-                if own["method"] == "podnet":
+                method = methods[row.label]
+                options = _options(setting, own, column, method)
+                options |= {"order": order, "seed": seed} | dict(common or {})
+                if "fidelity" in [each.name for each in fields(method)]:
                     options["fidelity"] = fidelity
                 changed = (changes or {}).get(row.label, {})
                 options |= changed
@@ -166,7 +198,7 @@ def plan(
     return planned
 
 
-def _options(setting: Setting, own: Mapping[str, Any], column: Column) -> dict[str, Any]:
+def _options(setting: Setting, own: Mapping[str, Any], column: Column, method: type[Method]) -> dict[str, Any]:
     protocol: dict[str, Any] = {
         "dataset": setting.dataset,
         "classes": setting.classes,
@@ -177,7 +209,9 @@ def _options(setting: Setting, own: Mapping[str, Any], column: Column) -> dict[s
         protocol["memory_total"] = setting.memory_total
     else:
         protocol["memory_per_class"] = setting.memories(column.memory_per_class or 20)
-    scaled = setting.method_options.get(own["method"], {})
+    # A method that is derived from one of the paper's is scaled like it.
+    names = [getattr(base, "name", "") for base in method.__mro__]
+    scaled = next((setting.method_options[name] for name in names if name in setting.method_options), {})
     return protocol | dict(setting.options) | dict(scaled) | dict(own) | dict(column.options)
 
 
@@ -194,7 +228,7 @@ def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[s
         if name.strip().lower() not in rows:
             raise ConfigError(f"unknown row {name!r}; choose from {', '.join(labels)}.{nearest(name, labels)}")
         row = rows[name.strip().lower()]
-        method = METHODS[row.options["method"]]
+        method = find_method(row.options["method"])
         known = {each.name for each in fields(method)} - {method.switch}
         for option, _, value in pairs:
             option = option.strip().replace("-", "_")

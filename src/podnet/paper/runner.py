@@ -104,7 +104,7 @@ def _to_do(planned: Sequence[Planned], resume: bool) -> list[Planned]:
     """The runs to carry out, each after the run of its first task; without `resume` everything is run again."""
     runs: dict[Path, Planned] = {}
     for run in planned:
-        if resume and not run.record.exists():
+        if resume and run.has_first_task and not run.record.exists():
             runs.setdefault(run.first_task.record.folder, run.first_task)
         if not (resume and run.finished()):
             runs.setdefault(run.record.folder, run)
@@ -118,7 +118,7 @@ def _lost_its_training(run: Planned) -> bool:
 
 def _is_ready(run: Planned, failed: Mapping[Path, str]) -> bool:
     first = run.first_task
-    return run.tasks == 1 or run.record.exists() or first.finished() or first.record.folder in failed
+    return not run.has_first_task or run.record.exists() or first.finished() or first.record.folder in failed
 
 
 def _outcome(run: Planned, result: str | PodnetError) -> Outcome:

@@ -13,6 +13,7 @@ from podnet.paper.plan import Planned
 from podnet.paper.scales import in_words
 from podnet.report.grid import Cell, Grid
 from podnet.report.plots import Line, Panel, accuracy_lines, accuracy_panel, colour_of
+from podnet.runs.folder import method_name
 
 Results = list[dict[str, Any]]
 Measure = Callable[[Results, str], float | None]
@@ -78,6 +79,7 @@ def _grid(
         notes=(
             in_words(benchmark, scale),
             *_loans(benchmark, rows),
+            *_added(benchmark),
             *_fidelity(planned),
             *_changed(planned),
             *_lacking(planned),
@@ -90,6 +92,15 @@ def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str
     starred = any(label.endswith("*") for label, _ in rows)
     loan = "* The paper's number is from Hou et al. (2019); neither the paper nor we ran it."
     return [*([loan] if starred else []), *([benchmark.remark] if benchmark.remark else [])]
+
+
+def _added(benchmark: Benchmark) -> list[str]:
+    """Notes on the rows that the paper does not have."""
+    added = [row for row in benchmark.rows if row.added]
+    bounds = [row.label for row in added if row.upper_bound]
+    notes = [f"Not in the paper: {', '.join(row.label for row in added)}."] if added else []
+    words = "Upper bound, trained on the images of all tasks, which does not compete for the best"
+    return [*notes, *([f"{words}: {', '.join(bounds)}."] if bounds else [])]
 
 
 def _fidelity(planned: Sequence[Planned]) -> list[str]:
@@ -123,7 +134,8 @@ def _cell(
 ) -> Cell:
     number = _paper(benchmark, row, inference, label)
     ours = tuple(_by_order(planned, row, column, inference, average).values())
-    return Cell(ours, number and number.mean, number and number.std, _is_complete(planned, row, column))
+    competes = _is_complete(planned, row, column) and not row.upper_bound
+    return Cell(ours, number and number.mean, number and number.std, competes)
 
 
 def _paper(benchmark: Benchmark, row: Row, inference: str, column: str, mark: str = "") -> Number | None:
@@ -217,4 +229,4 @@ def _curves(benchmark: Benchmark, done: Sequence[Planned], column: Column, infer
 def _colour(benchmark: Benchmark, row: Row) -> str:
     """The method's own colour; variants of one method get different colours."""
     plain = row.options.keys() == {"method"} and not benchmark.inferences_across
-    return colour_of(row.options["method"] if plain else row.label, [r.label for r in benchmark.rows])
+    return colour_of(method_name(row.options) if plain else row.label, [r.label for r in benchmark.rows])

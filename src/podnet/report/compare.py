@@ -14,16 +14,16 @@ from podnet.io.files import write_atomically
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown
 from podnet.report.markup import Html, escaped, paragraphs, picture, write_document
 from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of, save_figure
-from podnet.report.results import common_tasks, progress, shown_inferences
+from podnet.report.results import common_tasks, progress, shown_inferences, why_missing
 from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
 from podnet.report.tables import summary
-from podnet.runs.folder import CHANGEABLE, Run, method_name
+from podnet.runs.folder import CHANGEABLE, Run, method_name, tasks_in_words
 
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
 # Options that must be equal for a fair comparison; hyper-parameters of methods differ by nature.
 PROTOCOL = (
     *("dataset", "data_path", "subset", "image_size", "classes", "images_per_class", "base", "increment"),
-    *("memory_per_class", "memory_total", "validation", "mirror"),
+    *("sizes", "visits", "memory_per_class", "memory_total", "validation", "mirror"),
 )
 OWN_DATA = ("npz", "imagenet")  # the user's own data; other datasets are the same everywhere
 UPPER_BOUNDS = ("joint",)  # methods that train on the images of all tasks
@@ -53,9 +53,10 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
     same_method = [other for other in configs if method_name(other) == method]
     own_file = any(other.get("method") != config.get("method") for other in same_method)  # same name, several files
     parts = [str(config.get("method")) if own_file else method]
+    plain = {"data_path", "sizes", *(("base", "increment") if config.get("sizes") else ())}  # not worth a word if unset
     for option, value in config.items():
         rivals = configs if option in PROTOCOL else same_method
-        told = option not in ignored and not (option == "data_path" and value is None)
+        told = option not in ignored and not (option in plain and value is None)
         if told and any(other.get(option, value) != value for other in rivals):
             parts.append(_setting(option, value))
     return ", ".join(parts)
@@ -70,6 +71,7 @@ def _own_data(config: Mapping[str, Any]) -> str | None:
 def _setting(option: str, value: object) -> str:
     """An option as text; a class order may list a hundred names and is truncated."""
     words = shorten(str(value).replace(",", ", "), 24, placeholder="…") if option == "order" else str(value)
+    words = tasks_in_words({"sizes": value}) if option == "sizes" and value else words
     return f"{option} {'unset' if value is None else words}"
 
 
@@ -97,7 +99,8 @@ def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
                 best_counts = measure != "new_accuracy" and not progress(series[0]) and not _is_upper_bound(runs[0])
                 cells.append(Cell(tuple(value for value in values if value is not None), competes=best_counts))
             rows.append((f"{label} ({inference.upper()})", tuple(cells)))
-    notes = []
+    reasons = {label: why_missing(runs[0].results()) for label, runs in groups.items()}
+    notes = [f"{label}: {reason}" for label, reason in reasons.items() if reason]
     if any(len(runs) > 1 for runs in groups.values()):
         notes.append("Mean ± sample standard deviation over runs that differ only by class order and seed.")
     if any(progress(run.results()) for runs in groups.values() for run in runs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podnet.report.markup import Html, paragraphs, picture, row, table, write_document
-from podnet.report.results import Results, number, shown_inferences
+from podnet.report.results import Results, number, shown_inferences, why_missing
 from podnet.report.sections import accuracy_matrices, configuration, environment, timings
 from podnet.report.tables import COLUMNS, summary
 from podnet.runs.folder import Run
@@ -15,7 +15,7 @@ def write_page(run: Run, title: str) -> Path:
     """Write report.html into the run's folder, with the pictures that `draw_run` wrote there."""
     results = run.results()
     parts = [
-        paragraphs(summary(results)),
+        paragraphs(f"{summary(results)}\n\n{why_missing(results)}"),
         picture((run.folder / "curve.png").read_bytes(), "Accuracy on all classes seen, after each task."),
         "<h2>After each task</h2>",
         _results(results),

@@ -30,6 +30,11 @@ def shown_inferences(results: Results) -> list[str]:
     return [name for name in INFERENCES if results[0]["accuracy"][name] is not None]
 
 
+def why_missing(results: Results) -> str:
+    """Why an inference is missing, if it is; earlier versions did not record it."""
+    return str(results[-1].get("no_inference", "")) if results else ""
+
+
 def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
     """The tasks that all of these runs have, from the first: for each task the runs' lines.
 

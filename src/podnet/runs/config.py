@@ -9,10 +9,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.data import SOURCES
 from podnet.errors import ConfigError, nearest, one_of
-from podnet.methods import METHODS, Method, configured, load_method
+from podnet.methods import Method, configured, find_method
 from podnet.runs.backbone import sizes, with_weights
 from podnet.runs.experiment import Experiment
 from podnet.scenario.orders import listed_classes, spell_out
+from podnet.scenario.tasks import sizes_in_words
 
 
 def resolve(options: Mapping[str, Any]) -> Experiment:
@@ -23,15 +24,14 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     options = {key: value for key, value in options.items() if value is not None}
     if isinstance(options.get("order"), list):
         options["order"] = ",".join(map(str, options["order"]))
-    name = str(options.pop("method", "podnet"))
-    if name.endswith(".py"):
-        raise ConfigError(f"method is {name!r}; add the name of a class in that file: {name}:CLASS.")
-    method_class = load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
+    method_class = find_method(str(options.pop("method", "podnet")))
     options.setdefault("dataset", "digits")
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
     own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
     given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
     given["order"] = spell_out(given.get("order", source.order))
+    if given.get("sizes") is not None:
+        given |= _counted(given)
     method = with_weights(configured(method_class, source.family, own, given["dataset"]), own)
     given |= sizes(method, source, given)
     if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
@@ -40,6 +40,20 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
     return Experiment(method=method, **given)
+
+
+def _counted(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the sizes of the tasks decide: the number of classes, and that there is no base and no increment."""
+    total = sum(given["sizes"])
+    for option in ("base", "increment"):
+        if given.get(option) is not None:
+            raise ConfigError(f"sizes and {option} are given; sizes alone tell the classes of each task: give one.")
+    if given.get("classes", total) != total:
+        raise ConfigError(
+            f"sizes {sizes_in_words(given['sizes'])} are {total} classes, but classes is {given['classes']}; "
+            "leave --classes out."
+        )
+    return {"classes": total, "base": None, "increment": None}
 
 
 def as_it_ran(recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,6 +73,17 @@ def describe(cls: type[Method] | type[Experiment]) -> dict[str, tuple[str, Any]]
     """Name -> (type in words, default) of each option of a method or of the experiment."""
     hints = get_type_hints(cls)
     return {f.name: (_words(hints[f.name]), f.default) for f in fields(cls) if f.name != "method"}
+
+
+def read_option(method: type[Method], option: str, value: str) -> Any:
+    """The value of a hyper-parameter, from text."""
+    return _read(method, {option: value})[option]
+
+
+def numbers_of(method: type[Method], option: str) -> type[int] | type[float] | None:
+    """int or float, if the hyper-parameter is a number."""
+    kinds = _choices(get_type_hints(method)[option])
+    return float if float in kinds else int if int in kinds else None
 
 
 def _experiment_options() -> set[str]:
@@ -119,8 +144,9 @@ def _words(hint: Any) -> str:
         return f"{', '.join(first)} or {last}"
     if get_origin(hint) is tuple:
         part = get_args(hint)[0]
-        of_words = get_origin(part) is Literal
-        return f"{_words(part)}, several separated by commas" if of_words else "numbers separated by commas"
+        if get_origin(part) is Literal:
+            return f"{_words(part)}, several separated by commas"
+        return f"{'whole ' * (part is int)}numbers separated by commas"
     if len(choices := _choices(hint)) > 1:
         return " or ".join(_words(choice) for choice in choices)
     named = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}

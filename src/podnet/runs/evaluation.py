@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from podnet import metrics
 from podnet.data.images import require_every_class
 from podnet.engine.learner import Learner
+from podnet.methods.base import Method
 from podnet.metrics import INFERENCES
 from podnet.scenario.tasks import Task
 
@@ -51,6 +52,13 @@ def evaluate(
         for measure, value in _measure(ranked.numpy(), targets, task.old, task_of_class, history).items():
             result[measure][inference] = value
     return result, predictions
+
+
+def why_missing(method: Method, accuracy: Mapping[str, float | None]) -> str:
+    """Why an inference has no accuracy; empty if all have one."""
+    if None not in accuracy.values():
+        return ""
+    return method.no_inference or "no NME: this run keeps no exemplars."
 
 
 def _measure(

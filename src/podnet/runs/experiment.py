@@ -19,7 +19,7 @@ from podnet.methods.base import Method, phases_of
 from podnet.processes import decoding_workers
 from podnet.runs.backbone import as_expected
 from podnet.scenario.orders import class_order
-from podnet.scenario.tasks import Tasks, class_incremental, images_of_each_class
+from podnet.scenario.tasks import Tasks, class_incremental, sizes_in_words, task_sizes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Experiment:
     data_path: str | None = None
     classes: int | None = None  # only this many, from the start of the order
     base: int | None = None  # classes of the first task; None: half of them
-    increment: int = 1  # classes of each later task
+    increment: int | None = 1  # classes of each later task; None with `sizes`
+    sizes: tuple[int, ...] | None = None  # classes of each task, instead of base and increment
+    visits: int = 1  # parts of a class's training images: the first comes with its own task, then one a task
     order: str = "random"
     memory_per_class: int | None = 20
     memory_total: int | None = None
@@ -62,12 +64,23 @@ class Experiment:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def __post_init__(self) -> None:
-        leasts = {"threads": 0, "checkpoint_seconds": 0, "exemplar_megabytes": 0, "devices": 1, "num_nodes": 1}
+        leasts = {
+            "threads": 0,
+            "checkpoint_seconds": 0,
+            "exemplar_megabytes": 0,
+            "devices": 1,
+            "num_nodes": 1,
+            "visits": 1,
+        }
         for option, least in leasts.items():
             if not getattr(self, option) >= least:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.input_size is not None and not 8 <= self.input_size <= 1024:
             raise ConfigError(f"input_size is {self.input_size}; it must be from 8 to 1024.")
+        if self.sizes is None and self.increment is None:
+            raise ConfigError("increment is none; give the new classes of each later task, or --sizes.")
+        if self.sizes is not None:
+            task_sizes(sum(self.sizes), *self._base_and_increment(0))
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("--compile needs a C++ compiler, g++ or clang++; install one or leave --compile out.")
 
@@ -76,11 +89,14 @@ class Experiment:
 
         The number of exemplars affects the training of the first task only if the method reserves some.
         """
+        if self.visits > 1:
+            raise ValueError("alone, a first task would bring all its images; with visits it cannot be cut off.")
+        base = self.sizes[0] if self.sizes else self.base
         method = (self.method if self.classes is None else self.method.of_run(self.classes)).of_first_task()
         later = method.later | {"step_epochs"}
         defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in later}
-        alone = replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
-        if self.base is None or method.reserved(self.memory().quota(self.base)):
+        alone = replace(self, method=replace(method, **defaults), classes=base, base=base, increment=1, sizes=None)
+        if base is None or method.reserved(self.memory().quota(base)):
             return alone
         return replace(alone, memory_per_class=1, memory_total=None)  # exemplars are chosen after training
 
@@ -92,14 +108,30 @@ class Experiment:
 
     def tasks(self, dataset: Dataset) -> Tasks:
         """The tasks, after checking that the protocol can work on this data."""
-        order = class_order(self.order, dataset, self.seed, self.classes)
-        base = self.base if self.base is not None else max(1, len(order) // 2)
+        order = self._order(dataset)
+        base, increment = self._base_and_increment(len(order))
         cumulative = self.method.sees_all_data
-        tasks = class_incremental(
-            dataset, order, base, self.increment, self.validation, cumulative, self.images_per_class
-        )
-        self._check_memory(dataset, order)
+        whole = class_incremental(dataset, order, base, increment, self.validation, cumulative, self.images_per_class)
+        tasks = whole.visited(self.visits)
+        self._check_memory(tasks)
         return tasks
+
+    def task_sizes(self, classes: int) -> tuple[int, ...]:
+        """The number of new classes of each task of a run of this many classes."""
+        return task_sizes(classes, *self._base_and_increment(classes))
+
+    def _base_and_increment(self, classes: int) -> tuple[int, int | tuple[int, ...]]:
+        """Classes of the first task, and of the later ones: one number for all of them, or one for each."""
+        if self.sizes is not None:
+            return (self.sizes or (0,))[0], self.sizes[1:]
+        return max(1, classes // 2) if self.base is None else self.base, self.increment or 0
+
+    def _order(self, dataset: Dataset) -> list[int]:
+        known = len(dataset.class_names)
+        if self.sizes is not None and sum(self.sizes) > known:
+            words = f"sizes {sizes_in_words(self.sizes)} are {sum(self.sizes)} classes"
+            raise ConfigError(f"{words}, but {dataset.name} has {known}; give fewer tasks or smaller ones.")
+        return class_order(self.order, dataset, self.seed, self.classes)
 
     def memory(self) -> ExemplarMemory:
         return ExemplarMemory(self.memory_per_class, self.memory_total)
@@ -111,7 +143,7 @@ class Experiment:
         device = team.device(choose_device(self.device))
         compute = Compute(device, self.compile, self.precision, team, self.sync_batchnorm)
         shelf = Shelf(folder, int(self.exemplar_megabytes * 1e6)) if folder else None
-        method = self.method.of_run(len(class_order(self.order, dataset, self.seed, self.classes)))
+        method = self.method.of_run(len(self._order(dataset)))
         return Learner(method, dataset.shape[0], transform, self.memory(), self.seed, compute, shelf)
 
     def prepared(
@@ -135,23 +167,24 @@ class Experiment:
                 "or a method that works without: 'podnet methods' says which."
             )
 
-    def _check_memory(self, dataset: Dataset, order: list[int]) -> None:
+    def _check_memory(self, tasks: Tasks) -> None:
         if self.method.exemplars == "none":
             return
         if self.memory_per_class == 0 or self.memory_total == 0:
             self._require_no_need_of_exemplars()
             return
-        self.method.reserved(self.memory().quota(len(order)))
-        counts = images_of_each_class(dataset, self.images_per_class)[order]
-        counts = counts - (self.validation * counts).round().long()
-        smallest = int(counts.argmin())
-        if self.memory_per_class is not None and self.memory_per_class > int(counts[smallest]):
+        classes = len(tasks.order)
+        self.method.reserved(self.memory().quota(classes))
+        counts = tasks.images_at_first()
+        fewest = min(counts)
+        if self.memory_per_class is not None and self.memory_per_class > fewest:
+            name = tasks.dataset.class_names[tasks.order[counts.index(fewest)]]
             raise ConfigError(
-                f"memory_per_class is {self.memory_per_class}, but class {dataset.class_names[order[smallest]]!r} has "
-                f"only {int(counts[smallest])} training images; lower it or add images to the class."
+                f"memory_per_class is {self.memory_per_class}, but class {name!r} has only {fewest} training images"
+                f"{' at its first visit' * (self.visits > 1)}; lower it or add images to the class."
             )
-        if self.memory_total is not None and not len(order) <= self.memory_total <= int(counts.sum()):
+        if self.memory_total is not None and not classes <= self.memory_total <= sum(counts):
             raise ConfigError(
-                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image per class) "
-                f"to {int(counts.sum())} (all training images)."
+                f"memory_total is {self.memory_total}; it must be from {classes} (one image per class) "
+                f"to {sum(counts)} (all training images{' of the first visits' * (self.visits > 1)})."
             )

@@ -57,6 +57,7 @@ CHANGEABLE = (
     "checkpoint_seconds",
 )
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
+MOST_SIZES = 8  # in the name of a folder
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
 
@@ -68,8 +69,17 @@ def method_name(config: Mapping[str, Any]) -> str:
 def folder_name(options: Mapping[str, Any]) -> str:
     """A folder name that distinguishes runs at a glance, from their options."""
     order = Path(options["order"]).stem.replace(":", "").replace(",", "_")[:40]
-    protocol = f"{options['base'] or 'half'}+{options['increment']}-{order}-seed{options['seed']}"
+    visits = f"-{visits}visits" if (visits := options.get("visits", 1)) > 1 else ""
+    protocol = f"{tasks_in_words(options)}{visits}-{order}-seed{options['seed']}"
     return f"{method_name(options)}-{options['dataset']}-{protocol}"
+
+
+def tasks_in_words(config: Mapping[str, Any]) -> str:
+    """The classes of the tasks: "50+10" is 50, then 10 in each step; sizes are all there, up to a few."""
+    if sizes := config.get("sizes"):
+        left = len(sizes) - MOST_SIZES
+        return "+".join([*map(str, sizes[:MOST_SIZES]), *([f"{left}more"] if left > 0 else [])])
+    return f"{config.get('base') or 'half'}+{config.get('increment')}"
 
 
 class Run:
@@ -131,6 +141,11 @@ class Run:
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
         return read_lines(self.results_file)
+
+    def is_finished(self) -> bool:
+        """Whether all tasks have results."""
+        results = self.results()
+        return bool(results) and len(results) == results[-1].get("tasks")
 
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)

@@ -22,7 +22,7 @@ from podnet.io.tensors import load_tensors, save_tensors
 from podnet.runs.backbone import origin_of_weights
 from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.runs.environment import describe_environment
-from podnet.runs.evaluation import TOP, evaluate
+from podnet.runs.evaluation import TOP, evaluate, why_missing
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run
 from podnet.scenario.tasks import Task, Tasks
@@ -36,6 +36,7 @@ class TaskStarted:
     tasks: int
     old: int
     class_names: tuple[str, ...]
+    refreshed: int = 0  # old classes that get more images
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _run(
             yield Notice(f"{file} was changed after this run started; the original is {record.method_file}.")
     for index in range(first, len(tasks)):
         task = tasks[index]
-        yield TaskStarted(index, len(tasks), task.old, task.class_names)
+        yield TaskStarted(index, len(tasks), task.old, task.class_names, len(task.refreshed))
         yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds)
         result = _evaluate(record, learner, task, tasks.sizes)
         append_line(record.results_file, result)
@@ -208,12 +209,14 @@ def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...])
     began = time.perf_counter()
     measured, predictions = evaluate(learner, task, sizes[: task.index + 1], record.results())
     save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})
+    reason = why_missing(learner.method, measured["accuracy"])
     return {
         "task": task.index,
         "tasks": len(sizes),
         "seen": task.seen,
         "new_classes": list(task.class_names),
         **measured,
+        **({"no_inference": reason} if reason else {}),
         "memory": len(learner.memory),
         "exemplars": learner.fingerprint,
         "seconds": learner.seconds | {"evaluate": time.perf_counter() - began},

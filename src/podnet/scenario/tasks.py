@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -42,7 +42,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Tasks:
-    """A dataset split into tasks, each made on demand. `cumulative` is for joint training, which uses all data."""
+    """A dataset split into tasks, each made on demand. `cumulative` is for joint training, which uses all data.
+
+    With `visits`, each class's training images are cut into that many equal parts, in their order. The first part comes
+    with the class's own task, the next ones with the tasks after it; the last task brings all that are left.
+    """
 
     dataset: Dataset
     order: tuple[int, ...]
@@ -50,6 +54,7 @@ class Tasks:
     validation: float = 0.0
     cumulative: bool = False
     images_per_class: int | None = None
+    visits: int = 1
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -59,12 +64,11 @@ class Tasks:
 
     def __getitem__(self, index: int) -> Task:
         index = range(len(self))[index]
-        seen = list(accumulate(self.sizes))[index]
-        old = seen - self.sizes[index]
+        old, seen = self._ends[index : index + 2]
         data = self.dataset
-        train, _ = self._split(range(0 if self.cumulative else old, seen))
+        train = self._brought(index)
         if self.validation:
-            tested = self._split(range(seen))[1]
+            tested = torch.cat([self._split(label)[1] for label in self.order[:seen]])
             test_images, test_targets = data.train_images[tested], data.train_targets[tested]
         else:
             tested = torch.cat([self._tested[label] for label in self.order[:seen]])
@@ -78,7 +82,31 @@ class Tasks:
             train_targets=self._position[data.train_targets[train]],
             test_images=test_images,
             test_targets=self._position[test_targets],
+            refreshed=() if self.cumulative else tuple(range(self._ends[self._oldest(index)], old)),
         )
+
+    def visited(self, visits: int) -> Tasks:
+        """The same tasks with the training images of each class in so many parts; cumulative tasks have all anyway."""
+        if visits < 1:
+            raise ConfigError(f"visits is {visits}; it must be at least 1.")
+        for label in () if self.cumulative else self.order:
+            if len(own := self._split(label)[0]) < visits:
+                raise ConfigError(
+                    f"visits is {visits}, but class {self.dataset.class_names[label]!r} has only {len(own)} training "
+                    "images; lower it, or add images to the class."
+                )
+        return replace(self, visits=visits)
+
+    def images_at_first(self) -> list[int]:
+        """How many training images of each class come with its own task, in the order of the classes."""
+        last = self._ends[-2]
+        own = [self._split(label)[0] for label in self.order]
+        return [len(part if i >= last else part.tensor_split(self.visits)[0]) for i, part in enumerate(own)]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Classes known before each task, and after the last."""
+        return [0, *accumulate(self.sizes)]
 
     @cached_property
     def _trained(self) -> dict[int, Tensor]:
@@ -97,31 +125,44 @@ class Tasks:
         position[list(self.order)] = torch.arange(len(self.order))
         return position
 
-    def _split(self, positions: range) -> tuple[Tensor, Tensor]:
-        """Training indices of some classes: those to train on, and the last `validation` share of each, held out."""
-        kept, held_out = [], []
-        for label in self.order[positions.start : positions.stop]:
-            own = self._trained[label][: self.images_per_class]
-            cut = len(own) - round(self.validation * len(own))
-            kept.append(own[:cut])
-            held_out.append(own[cut:])
-        return torch.cat(kept), torch.cat(held_out)
+    def _oldest(self, index: int) -> int:
+        """The oldest task whose classes get images in this one."""
+        return max(0, index - self.visits + 1)
+
+    def _brought(self, index: int) -> Tensor:
+        """Indices of the training images that a task brings."""
+        if self.cumulative:
+            return torch.cat([self._split(label)[0] for label in self.order[: self._ends[index + 1]]])
+        parts: list[Tensor] = []
+        for task in range(self._oldest(index), index + 1):
+            visit = index - task
+            until = self.visits if index == len(self) - 1 else visit + 1
+            for label in self.order[self._ends[task] : self._ends[task + 1]]:
+                parts += self._split(label)[0].tensor_split(self.visits)[visit:until]
+        return torch.cat(parts)
+
+    def _split(self, label: int) -> tuple[Tensor, Tensor]:
+        """Training indices of a class: those to train on, and the last `validation` share of them, held out."""
+        own = self._trained[label][: self.images_per_class]
+        cut = len(own) - round(self.validation * len(own))
+        return own[:cut], own[cut:]
 
 
 def class_incremental(
     dataset: Dataset,
     order: Sequence[int],
     base: int,
-    increment: int,
+    increment: int | Sequence[int],
     validation: float = 0.0,
     cumulative: bool = False,
     images_per_class: int | None = None,
 ) -> Tasks:
-    """First `base` classes of the order, then `increment` more per task. With `validation`, that share of each class's
-    training images (the first `images_per_class` of them) is held out and replaces the test images.
+    """First `base` classes of the order, then `increment` more per task, or one number for each of the later tasks.
+
+    With `validation`, that share of each class's training images (the first `images_per_class` of them) is held out
+    and replaces the test images.
     """
-    _check_sizes(len(order), base, increment)
-    sizes = (base,) + (increment,) * ((len(order) - base) // increment)
+    sizes = task_sizes(len(order), base, increment)
     if images_per_class is not None and images_per_class < 1:
         raise ConfigError(f"images_per_class is {images_per_class}; it must be at least 1.")
     counts = images_of_each_class(dataset, images_per_class)
@@ -142,7 +183,24 @@ def images_of_each_class(dataset: Dataset, limit: int | None = None) -> Tensor:
     return counts if limit is None else counts.clamp(max=limit)
 
 
-def _check_sizes(classes: int, base: int, increment: int) -> None:
+def task_sizes(classes: int, base: int, increment: int | Sequence[int]) -> tuple[int, ...]:
+    """The number of new classes of each task; `increment` is that of all later tasks, or one for each of them."""
+    if isinstance(increment, int):
+        _check_increment(classes, base, increment)
+        return (base,) + (increment,) * ((classes - base) // increment)
+    sizes = (base, *increment)
+    if min(sizes) < 1:
+        raise ConfigError(f"sizes are {sizes_in_words(sizes)}; each task needs at least 1 class.")
+    if sum(sizes) != classes:
+        raise ConfigError(f"sizes {sizes_in_words(sizes)} are {sum(sizes)} classes, but the order has {classes}.")
+    return sizes
+
+
+def sizes_in_words(sizes: Sequence[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
+def _check_increment(classes: int, base: int, increment: int) -> None:
     if not 1 <= base <= classes:
         raise ConfigError(f"base is {base}; with {classes} classes it must be from 1 to {classes}.")
     if increment < 1:

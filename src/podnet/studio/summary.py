@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from podnet.errors import PodnetError, printable
 from podnet.metrics import INFERENCES
-from podnet.runs.folder import Run, method_name
+from podnet.runs.folder import Run, method_name, tasks_in_words
 
 State = Literal["running", "done", "stopped", "failed", "unreadable"]
 
@@ -108,8 +108,11 @@ def _summarise(key: str, run: Run, name: str, running: bool) -> Summary:
 def _protocol(config: dict[str, Any]) -> str:
     """As "50 + 10 a step, 20 exemplars per class"."""
     total, each = config.get("memory_total"), config.get("memory_per_class")
-    memory = f"{total} exemplars" if total else f"{each} exemplars per class"
-    return f"{config.get('base') or 'half'} + {config.get('increment')} per step, {memory}"
+    memory = f"{each} exemplars per class" if total is None else f"{total} exemplars"
+    memory = "no exemplars" if 0 in (total, each) else memory
+    steps = "" if config.get("sizes") else " per step"
+    visits = f", {config['visits']} visits" if config.get("visits", 1) != 1 else ""
+    return f"{tasks_in_words(config).replace('+', ' + ')}{steps}{visits}, {memory}"
 
 
 def _underway(epoch: dict[str, Any], tasks_done: int) -> Underway | None:

@@ -1,0 +1,160 @@
+"""`podnet search`: good hyper-parameters of a method, measured on held-out training images only."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from podnet.cli.display import show
+from podnet.cli.given import given_options, resumed
+from podnet.cli.printing import failure_of, plain_table, say
+from podnet.cli.run_options import EXPERIMENT_OPTIONS
+from podnet.errors import ConfigError
+from podnet.io.files import locked
+from podnet.processes import keep_freed_memory
+from podnet.report.results import MISSING, number
+from podnet.runs.config import resolve
+from podnet.runs.experiment import Experiment
+from podnet.runs.folder import Run, folder_name
+from podnet.runs.loop import Notice, run
+from podnet.runs.search import Axis, Trial, propose, read_axis, require_optuna, trial_folder, trials_in
+
+HELD_OUT = "0.1"  # default share of the training images to test on
+
+
+def search_command(known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser) -> int:
+    """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
+    require_optuna()
+    wanted = {"validation": HELD_OUT} | given_options(known, words, parser)
+    usual = resolve(wanted)
+    axes = _axes(known, wanted, usual)
+    folder = Path(known.output or Path("runs") / f"search-{folder_name(usual.options())}")
+    _check(known, wanted, axes, usual, folder)
+    console = Console()
+    keep_freed_memory()
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock", f"another process is searching in {folder}; wait for it or choose another --output."):
+        failed = _search(console, known, wanted, axes, folder)
+        trials = list(trials_in(folder, axes).values())
+    console.print(_table(trials, axes, known.inference))
+    done = [trial for trial in trials if trial.record.is_finished()]
+    if done:
+        best = _best(done, known.inference)
+        score = number(best.score(known.inference))
+        say(console, f"best: trial {best.number}, {known.inference.upper()} {score} on held-out training images")
+        say(console, f"with the test images: {_command(known, words, best)}")
+    for sentence in failed:
+        say(console, f"failed: {sentence}")
+    return 1 if failed else 0
+
+
+def _axes(known: argparse.Namespace, wanted: Mapping[str, Any], usual: Experiment) -> list[Axis]:
+    if not known.over:
+        raise ConfigError("nothing to search; give --over OPTION=VALUES, such as --over lr=0.01..0.2.")
+    axes = [read_axis(text, type(usual.method)) for text in known.over]
+    for axis in axes:
+        if axis.option in wanted or [other.option for other in axes].count(axis.option) > 1:
+            raise ConfigError(f"{axis.option} is given twice; give --over {axis.option}=... alone.")
+        for value in axis.ends():
+            resolve(dict(wanted) | {axis.option: value})
+    return axes
+
+
+def _check(
+    known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Axis], usual: Experiment, folder: Path
+) -> None:
+    """Fail before any training if the search cannot work, or if the folder holds something else."""
+    if known.trials < 1:
+        raise ConfigError(f"trials is {known.trials}; it must be at least 1.")
+    if not usual.validation:
+        raise ConfigError("search needs held-out training images; give --validation a share above 0, such as 0.1.")
+    if usual.devices * usual.num_nodes > 1:
+        raise ConfigError("search runs in one process; leave --devices and --num-nodes out.")
+    if known.inference not in usual.method.inferences:
+        raise ConfigError(f"{usual.method.name} has no {known.inference.upper()}; choose another --inference.")
+    if Run(folder).exists():
+        raise ConfigError(f"{folder} holds a run; choose another --output.")
+    usual.prepared()
+    file = usual.method.source.rpartition(":")[0]
+    for trial in trials_in(folder, axes).values():
+        resumed(trial.record, wanted | trial.values)
+        if file and not trial.record.keeps_method(Path(file)):
+            raise ConfigError(f"{file} was changed since the search in {folder} began; choose another --output.")
+
+
+def _search(
+    console: Console, known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Axis], folder: Path
+) -> list[str]:
+    """Carry out the trials that are not done; returns the messages of those that failed."""
+    failed = []
+    usual = resolve(wanted)
+    for count in range(1, known.trials + 1):
+        there = trials_in(folder, axes)
+        before = [trial for number, trial in there.items() if number < count]
+        trial = there.get(count)
+        if trial is None:
+            values = propose(axes, count, before, known.inference, usual.seed, usual.options())
+            if values is None:
+                say(console, f"all combinations are tried: there are {count - 1}.")
+                break
+            trial = Trial(count, trial_folder(folder, count), values)
+        told = ", ".join(f"{option} {_text(value)}" for option, value in trial.values.items())
+        say(console, f"trial {count} of {known.trials}: {told}{' is done.' * trial.record.is_finished()}")
+        if not trial.record.is_finished():
+            if sentence := failure_of(partial(_perform, console, trial, wanted)):
+                failed.append(f"trial {count} ({told}): {sentence}")
+            else:
+                say(console, f"  {known.inference.upper()} {number(trial.score(known.inference))}")
+    return failed
+
+
+def _perform(console: Console, trial: Trial, wanted: dict[str, Any]) -> None:
+    records = run(resolve(wanted | trial.values), trial.record, "resume")
+    show((each for each in records if console.is_terminal or isinstance(each, Notice)), console)
+
+
+def _best(done: Sequence[Trial], inference: str) -> Trial:
+    """The first of the trials with the highest score."""
+    return max(done, key=lambda trial: trial.score(inference) or 0.0)
+
+
+def _table(trials: Sequence[Trial], axes: Sequence[Axis], inference: str) -> Table:
+    """One row per trial; the best is bold."""
+    table = plain_table("trial", *(axis.option for axis in axes), "average", "last", "forgetting")
+    table.title, table.title_justify = f"{inference.upper()}, on held-out training images", "left"
+    done = [trial for trial in trials if trial.record.is_finished()]
+    best = _best(done, inference) if done else None
+    for trial in trials:
+        measures = [MISSING] * 3
+        if trial in done:
+            last = trial.record.results()[-1]
+            names = ("average_incremental_accuracy", "accuracy", "forgetting")
+            measures = [number(last[name][inference]) for name in names]
+        cells = [str(trial.number), *map(_text, trial.values.values()), *measures]
+        table.add_row(*(Text(cell, "bold" if trial is best else "") for cell in cells))
+    return table
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _command(known: argparse.Namespace, words: Sequence[str], best: Trial) -> str:
+    """The command that runs the best values as given, but with the test images."""
+    given = {key: getattr(known, key) for key in EXPERIMENT_OPTIONS if key != "validation"}
+    given = {key: value for key, value in given.items() if value is not None}
+    parts = ["podnet", "run", *(["--config", known.config, "--validation", "0"] if known.config else [])]
+    for option, value in given.items():
+        parts += [f"--{option.replace('_', '-')}", *([] if option == "compile" else [value])]
+    parts += words
+    for option, value in best.values.items():
+        parts += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join([*parts, "--output", f"{best.record.folder.parent}-best"])
