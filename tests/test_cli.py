@@ -270,7 +270,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--seeds", ","], "name at least one"),
         (["--seeds", "1,2", "--seed", "3"], "one of the two"),
         (["--orders", "natural,random", "--order", "natural"], "one of the two"),
-        (["--orders", "natural,cat"], "'cat', which is no class"),
+        (["--orders", "natural,cat"], "'cat', which is not a class"),
         (["--orders", "natural,paper:0"], "no class order for digits"),
         (["--seeds", "1,2", "--num-nodes", "2"], "for one machine"),
         (["--memory-per-class", "500"], "has only"),
