@@ -16,6 +16,7 @@ from podnet.data import load
 from podnet.data.augment import Transform
 from podnet.engine.learner import Learner
 from podnet.errors import ConfigError
+from podnet.io.tensors import load_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import METHODS, Method, Phase, Replay
 from podnet.methods.phases import constant
@@ -251,3 +252,17 @@ def test_lite_in_a_run(tmp_path, coloured):
         "freeze": True,
         "input_size": 32,
     }
+
+
+def test_a_closed_form_starts_from_the_network_of_a_run_of_podnet(tmp_path):
+    """Its checkpoint after the first task has the weights; the network is left as it is."""
+    few = ["--classes", "4", "--base", "2", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
+    assert main(["run", *few, "--output", str(tmp_path / "podnet")]) == 0
+    checkpoint = Run(tmp_path / "podnet").trained_first_task()
+    start = ["--weights", str(checkpoint), "--freeze", "--fidelity", "released"]
+    assert main(["run", "--method", "ncm", *few, *start, "--output", str(tmp_path / "ncm")]) == 0
+    given = load_tensors(checkpoint)[0]
+    found = load_tensors(Run(tmp_path / "ncm").checkpoint_files()[0])[0]
+    names = [name for name in given if name.startswith("network.backbone.") and not name.endswith("tracked")]
+    assert names
+    assert all(torch.equal(given[name], found[name]) for name in names)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from podnet.fidelity import Fidelity
 from podnet.methods.base import Exemplars, Method, State
 from podnet.methods.phases import Phase, stepwise
 from podnet.nets.network import Outputs
@@ -20,12 +21,17 @@ class Frozen(Method):
     The schedule is the usual one of the first task (Hou et al., 2019; Zhuang et al., 2022).
     """
 
+    fidelity: Fidelity = "paper"  # "released": the form of ResNet that PODNet trains, for weights of its runs
     milestones: tuple[float, ...] = (0.5, 0.75)  # a tenth of the learning rate after these shares of the epochs
 
     idea = "closed form"
     exemplars: ClassVar[Exemplars] = "none"
     wants_features = True
     fixed = True
+
+    @property
+    def backbone_fidelity(self) -> Fidelity:
+        return self.fidelity
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:

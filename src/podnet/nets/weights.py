@@ -25,6 +25,7 @@ PACKAGE = "package"  # the weights that an installed package brings
 ORDERED = (".pth", ".pt")  # they keep the order in which a network has its layers
 SUFFIXES = (".safetensors", *ORDERED)
 NESTED = ("state_dict", "model")  # where training scripts keep the weights among other things
+OURS = "network.backbone."  # where a checkpoint of a run has them
 COUNTER = "num_batches_tracked"  # of BatchNorm; some files lack it, and no result depends on it
 
 # The file and its SHA-256. Trained on ImageNet by Google, converted by ML Illustrated; Apache License 2.0, as the
@@ -71,9 +72,11 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if file.suffix in ORDERED:
         return _tensors_in(file, source)
     try:
-        return load_file(file)
+        tensors = load_file(file)
     except Exception as error:  # anything that the reader raises for a file of another kind
         raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
+    ours = {name.removeprefix(OURS): tensor for name, tensor in tensors.items() if name.startswith(OURS)}
+    return ours or tensors
 
 
 def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
