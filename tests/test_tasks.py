@@ -217,6 +217,8 @@ def test_every_image_is_brought_once_by_the_task_of_its_part(dataset, sizes, vis
         assert torch.equal(task.test_images, once.test_images)  # testing is as without visits
         found += numbers(task.train_images)
     assert len(set(found)) == len(found) == sum(len(task.train_images) for task in whole)
+    firsts = [int((task.train_targets == label).sum()) for task in tasks for label in range(task.old, task.seen)]
+    assert tasks.images_at_first() == firsts
 
 
 def test_joint_training_has_all_images_whatever_the_visits(dataset):

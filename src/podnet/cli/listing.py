@@ -16,6 +16,7 @@ def methods_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.name is None:
         console.print(_methods_table())
+        console.print("Where exemplars are not needed, --memory-per-class 0 runs without a memory.", highlight=False)
         console.print("'podnet methods NAME' lists the hyper-parameters of a method.", highlight=False)
         return 0
     method_class = type(resolve({"method": known.name}).method)

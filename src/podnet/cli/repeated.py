@@ -71,7 +71,7 @@ def _folder(known: argparse.Namespace, wanted: Mapping[str, Any]) -> Path:
 
 def _members(folder: Path) -> list[Run]:
     """The runs of an earlier call, in the order of their names."""
-    return [Run(path.parent) for path in sorted(folder.glob("*/config.yaml")) if OURS.match(path.parent.name)]
+    return [Run(path.parent) for path in sorted(folder.glob("*/config.yaml")) if OURS.fullmatch(path.parent.name)]
 
 
 def _listed(option: str, given: str | None, alone: object) -> list[str]:

@@ -89,19 +89,24 @@ class Tasks:
         """The same tasks with the training images of each class in so many parts; cumulative tasks have all anyway."""
         if visits < 1:
             raise ConfigError(f"visits is {visits}; it must be at least 1.")
-        for label in () if self.cumulative else self.order:
-            if len(own := self._split(label)[0]) < visits:
-                raise ConfigError(
-                    f"visits is {visits}, but class {self.dataset.class_names[label]!r} has only {len(own)} training "
-                    "images; lower it, or add images to the class."
-                )
+        counts = self._counts()
+        if (fewest := min(counts)) < visits and not self.cumulative:
+            name = self.dataset.class_names[self.order[counts.index(fewest)]]
+            raise ConfigError(
+                f"visits is {visits}, but class {name!r} has only {fewest} training images; "
+                "lower it, or add images to the class."
+            )
         return replace(self, visits=visits)
 
     def images_at_first(self) -> list[int]:
         """How many training images of each class come with its own task, in the order of the classes."""
-        last = self._ends[-2]
-        own = [self._split(label)[0] for label in self.order]
-        return [len(part if i >= last else part.tensor_split(self.visits)[0]) for i, part in enumerate(own)]
+        in_parts = self._ends[-2]  # classes of the last task come whole
+        return [-(-count // self.visits) if i < in_parts else count for i, count in enumerate(self._counts())]
+
+    def _counts(self) -> list[int]:
+        """How many images of each class are trained on, in the order of the classes."""
+        counts = images_of_each_class(self.dataset, self.images_per_class)[list(self.order)].tolist()
+        return [count - round(self.validation * count) for count in counts]
 
     @cached_property
     def _ends(self) -> list[int]:
