@@ -136,7 +136,7 @@ def main():
         taken, memory = measure(Case(work, int(classes), int(dim), path), known.rounds)
         print(*taken, memory)
         return
-    print(f"\nA step, batch {BATCH}, {PROXIES} proxies a class: median (lowest to highest) of {known.rounds}\n")
+    print(f"\nA step, batch {BATCH}, {PROXIES} proxies per class: median (lowest to highest) of {known.rounds}\n")
     print("| classes | numbers | trains | all at once | memory | ours | memory |")
     print("|---|---|---|---|---|---|---|")
     for classes in known.classes:

@@ -3,8 +3,8 @@
 python examples/sample_photos.py [FOLDER]      # photos/, more-photos/, new-photo.jpg and strange-photo.jpg
 """
 
+import argparse
 import random
-import sys
 from pathlib import Path
 
 import matplotlib.cbook
@@ -41,7 +41,11 @@ def main(folder: Path) -> None:
             last.save(folder / "new-photo.jpg", quality=92)
     stripes = (127 + 127 * np.sin(np.indices((SIDE, SIDE)).sum(0) / 5)).astype(np.uint8)
     Image.fromarray(stripes).save(folder / "strange-photo.jpg")
+    made = "photos/ (flower, temple), more-photos/ (portrait), new-photo.jpg and strange-photo.jpg"
+    print(f"made {made} in {folder}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
+    parser = argparse.ArgumentParser(description="Make photos to try podnet learn with.")
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", default=".", type=Path, help="where (default: here)")
+    main(parser.parse_args().folder)

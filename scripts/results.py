@@ -1,7 +1,7 @@
-"""The tables of docs/results.md, from the records in docs/results.
+"""The tables of docs/results.md, from the records in docs/results, and of docs/methods.md, from the methods.
 
 python scripts/results.py            # writes them between the markers <!-- NAME --> and <!-- end -->
-python scripts/results.py --check    # fails if the page says something else than the records
+python scripts/results.py --check    # fails if a page says something else
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from podnet.methods import METHODS
 from podnet.metrics import INFERENCES, average_incremental_accuracy
 from podnet.paper.catalogue import BENCHMARKS, DISTILLATIONS, Benchmark
 from podnet.paper.plan import narrowed, plan
 
-PAGE = Path(__file__).parent.parent / "docs" / "results.md"
-RECORDS = PAGE.parent / "results"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "results.md", DOCS / "methods.md")
+RECORDS = DOCS / "results"
 LABELS = {
     "podnet": "PODNet",
     "podnet-moving": "PODNet, released to the bit",
@@ -75,6 +77,19 @@ def curves() -> Iterator[str]:
             for inference in averages(lines) if lines else ():
                 own = " | ".join(f"{line['accuracy'][inference]:.1f}" for line in lines)
                 yield f"| `paper:{order}` | {label} | {inference.upper()} | {own} |"
+
+
+def methods() -> Iterator[str]:
+    """Every method, what it keeps, and what its implementation was compared with."""
+    yield "| method | year | idea | exemplars | predicts by | what it is | verified against |"
+    yield "|---|---|---|---|---|---|---|"
+    for method in METHODS.values():
+        inferences = " and ".join(name.upper() for name in method.inferences)
+        year = method.year or ""
+        yield (
+            f"| `{method.name}` | {year} | {method.idea} | {method.exemplars} | {inferences} | {method.summary} "
+            f"| {method.verified} |"
+        )
 
 
 def spread(values: Sequence[float]) -> str:
@@ -186,6 +201,7 @@ CLAIMS: dict[str, Callable[[], dict[str, list[float]]]] = {
 }
 
 TABLES = {
+    "methods": methods,
     "claims": claims,
     "twenty": twenty,
     "curves": curves,
@@ -197,18 +213,20 @@ TABLES = {
 }
 
 
+def table(found: re.Match[str]) -> str:
+    lines = "\n".join(TABLES[found[1]]())
+    return f"<!-- {found[1]} -->\n\n{lines}\n\n<!-- end -->"
+
+
 def main(check: bool) -> int:
-    text = PAGE.read_text()
-
-    def table(found: re.Match[str]) -> str:
-        lines = "\n".join(TABLES[found[1]]())
-        return f"<!-- {found[1]} -->\n\n{lines}\n\n<!-- end -->"
-
-    made = re.sub(r"<!-- ([a-z-]+) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
-    if check:
-        return int(made != text)
-    PAGE.write_text(made)
-    return 0
+    wrong = 0
+    for page in PAGES:
+        text = page.read_text()
+        made = re.sub(r"<!-- ([a-z-]+) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
+        wrong += made != text
+        if not check:
+            page.write_text(made)
+    return wrong if check else 0
 
 
 if __name__ == "__main__":

@@ -218,12 +218,13 @@ def test_a_block_is_two_convolutions_beside_its_shortcut():
 
 def test_convolutions_start_with_the_spread_of_kaiming_fan_out_and_without_bias():
     torch.manual_seed(0)
-    for module in resnet32().modules():
-        if isinstance(module, torch.nn.Conv2d):
-            assert module.bias is None
-            if module.weight.numel() > 2000:
-                wanted = (2 / (module.out_channels * 9)) ** 0.5
-                assert module.weight.std().item() == pytest.approx(wanted, rel=0.06)
+    convolutions = [module for module in resnet32().modules() if isinstance(module, torch.nn.Conv2d)]
+    assert len(convolutions) == 31  # the stem, and two in each of 15 blocks
+    for module in convolutions:
+        assert module.bias is None
+        if module.weight.numel() > 2000:
+            wanted = (2 / (module.out_channels * 9)) ** 0.5
+            assert module.weight.std().item() == pytest.approx(wanted, rel=0.06)
 
 
 # ---- the network --------------------------------------------------------------------------------------------------

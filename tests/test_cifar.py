@@ -208,7 +208,7 @@ def digests(files: Files, algorithm: str) -> dict[str, str]:
 @both_versions
 def test_files_other_than_the_official_ones_are_refused(tmp_path: Path, files: Files, official: str) -> None:
     folder = write_folder(tmp_path, files)
-    with pytest.raises(DataError, match=r"train(\.bin)? is damaged or not the official file.*get it again"):
+    with pytest.raises(DataError, match=r"train(\.bin)? is damaged or not the official file.*download it again"):
         load_cifar100(folder)
 
 
@@ -244,7 +244,7 @@ def test_truncated_archive(tmp_path: Path, size: int) -> None:
     archive = write_archive(tmp_path / "cut.tar.gz", BINARY)
     assert archive.stat().st_size > 600_000
     os.truncate(archive, size)
-    assert "cut.tar.gz is cut short or damaged" in refusal(archive)
+    assert "cut.tar.gz is truncated or damaged" in refusal(archive)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:xz"])
@@ -252,7 +252,7 @@ def test_truncated_archive_packed_otherwise(tmp_path: Path, mode: str) -> None:
     archive = write_archive(tmp_path / "cut.tar", BINARY, mode=mode)
     check(load_cifar100(archive, checksums=None))
     os.truncate(archive, 300_000)
-    assert "cut.tar is cut short or damaged" in refusal(archive)
+    assert "cut.tar is truncated or damaged" in refusal(archive)
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
@@ -281,8 +281,8 @@ def test_missing_member(tmp_path: Path, files: Files, name: str) -> None:
     rest = {other: data for other, data in files.items() if other != name}
     sentence = refusal(write_archive(tmp_path / "a.tar.gz", rest))
     assert "not a complete CIFAR-100 archive" in sentence
-    assert f"and found {', '.join(rest)};" in sentence
-    assert "does not hold CIFAR-100" in refusal(write_folder(tmp_path / "folder", rest))
+    assert f"found {', '.join(rest)};" in sentence
+    assert "does not contain CIFAR-100" in refusal(write_folder(tmp_path / "folder", rest))
 
 
 def test_member_that_is_not_a_regular_file(tmp_path: Path) -> None:
@@ -339,15 +339,15 @@ def test_pickle_of_other_content(tmp_path: Path, change: dict[bytes, Any], compl
 
 def test_pickle_that_is_no_dict(tmp_path: Path) -> None:
     write_folder(tmp_path, {**PYTHON, "test": pickle.dumps([1, 2], protocol=2)})
-    assert "test holds a list, not a dict" in refusal(tmp_path)
+    assert "test contains a list, not a dict" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("names", [NAMES[:99], NAMES + NAMES, []])
 def test_wrong_number_of_class_names(tmp_path: Path, names: list[str]) -> None:
     write_folder(tmp_path / "b", {**BINARY, "fine_label_names.txt": "\n".join(names).encode()})
-    assert f"fine_label_names.txt has {len(names)} names of fine classes instead of 100" in refusal(tmp_path / "b")
+    assert f"fine_label_names.txt has {len(names)} fine class names instead of 100" in refusal(tmp_path / "b")
     write_folder(tmp_path / "p", {**PYTHON, "meta": pickle.dumps({"fine_label_names": names}, protocol=2)})
-    assert f"meta has {len(names)} names of fine classes instead of 100" in refusal(tmp_path / "p")
+    assert f"meta has {len(names)} fine class names instead of 100" in refusal(tmp_path / "p")
 
 
 def test_file_without_records(tmp_path: Path) -> None:
@@ -520,7 +520,7 @@ def test_forged_arrays_are_refused(forged: Calls, complaint: str) -> None:
 def test_damaged_pickles() -> None:
     whole = pickle.dumps(entries(TEST[:1]), protocol=2)
     for size in range(len(whole)):
-        with pytest.raises(DataError, match=r"it is damaged and cannot be unpickled \(.+\); get it again\."):
+        with pytest.raises(DataError, match=r"it is damaged and cannot be unpickled \(.+\); download it again\."):
             load_plain(whole[:size], "it")
     for garbage in (b"not a pickle", b"\x80\x02N", b"\x80\x63N.", b"R.", b"Pid\n.", b"h\x09."):
         with pytest.raises(DataError, match="it is damaged"):

@@ -98,7 +98,7 @@ def test_a_damaged_record_gets_one_sentence(finished, capsys, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy)
     (copy / "results.jsonl").unlink()
-    assert "lacks lines" in refused(capsys, "run", "--resume", copy)
+    assert "results.jsonl lacks" in refused(capsys, "run", "--resume", copy)
     (copy / "config.yaml").write_text("{[")
     assert "damaged" in refused(capsys, "run", "--resume", copy)
 
@@ -137,7 +137,7 @@ def test_a_command_with_resume_begins_the_run_and_given_again_goes_on(where, fin
 def test_resume_without_a_folder_does_not_clear_files_that_are_no_run(capsys, tmp_path):
     (tmp_path / "results.jsonl").write_text("mine\n")
     assert "no config.yaml" in refused(capsys, "run", "--output", tmp_path, *QUICK, "--resume")
-    assert "give one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
+    assert "give only one" in refused(capsys, "run", "--output", tmp_path, "--resume", tmp_path / "other")
     assert (tmp_path / "results.jsonl").read_text() == "mine\n"
 
 
@@ -252,32 +252,32 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--step-epochs", "0"], "above 0"),
         (["--finetune-batchnorm", "frozen"], "fixed or moving"),
         (["--method", "icarl", "--variant", "mine"], "icarl or podnet"),
-        (["--image-size", "16"], "takes no --image-size"),
+        (["--image-size", "16"], "does not use --image-size"),
         (["--increment", "3"], "does not divide the 5 classes left"),
         (["--base", "11"], "from 1 to 10"),
         (["--memory-per-class", "500"], "has only"),
         (["--memory-per-class", "0"], "podnet needs exemplars"),
-        (["--memory-total", "3"], "one image for each class"),
-        (["--memory-per-class", "5", "--memory-total", "50"], "one of the two"),
-        (["--order", "1,2,cat"], "'cat', which is no class"),
+        (["--memory-total", "3"], "one image per class"),
+        (["--memory-per-class", "5", "--memory-total", "50"], "either memory_per_class or memory_total"),
+        (["--order", "1,2,cat"], "'cat', which is not a class"),
         (["--order", "1,2,1"], "twice"),
-        (["--order", "1,2,3"], "give --classes 3"),
+        (["--order", "1,2,3"], "use --classes 3"),
         (["--order", "paper:0"], "no class order for digits"),
-        (["--classes", "11"], "has 10 classes"),
-        (["--validation", "0.001"], "nothing to validate"),
-        (["--device", "gpu"], "cannot use"),
-        (["--device", "cuda:77"], "cannot use"),
+        (["--classes", "11"], "from 1 to 10"),
+        (["--validation", "0.001"], "none for validation"),
+        (["--device", "gpu"], "not available"),
+        (["--device", "cuda:77"], "not available"),
         (["--backbone", "resnet3"], "resnet32"),
         (["--method", "icarl", "--fidelity", "released"], "Only podnet"),
         (["--method", "bic", "--held-out", "1"], "below 1"),
-        (["--method", "bic", "--memory-per-class", "1"], "at least 2 a class"),
-        (["--method", "bic", "--memory-total", "12"], "at least 2 a class"),
+        (["--method", "bic", "--memory-per-class", "1"], "at least 2 per class"),
+        (["--method", "bic", "--memory-total", "12"], "at least 2 per class"),
         (["--dataset", "cifar100"], "needs --data-path"),
         (["--dataset", "cifar100", "--data-path", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--data-path", "x"], "embedded"),
         (["--config", "/nowhere.yaml"], "cannot read"),
         (["--num-nodes", "2"], "needs --address"),
-        (["digits"], "unrecognized|does not know"),
+        (["digits"], "unrecognized|does not take 'digits'"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, print_config, capsys, tmp_path):
@@ -374,6 +374,13 @@ def test_help_is_printed_without_a_command(capsys):
     code, out, _ = podnet(capsys)
     assert code == 0
     assert "run" in out
+
+
+def test_a_misspelt_command_gets_a_suggestion(capsys):
+    assert refused(capsys, "lern") == (
+        "error: podnet has no command 'lern'. Did you mean 'learn'? See 'podnet --help'.\n"
+    )
+    assert refused(capsys, "xyz", "--help") == "error: podnet has no command 'xyz'. See 'podnet --help'.\n"
 
 
 def test_compiling_without_a_compiler_is_refused_before_any_training(tmp_path, monkeypatch, capsys):

@@ -77,9 +77,9 @@ def test_what_cannot_be_used_is_named_with_its_reason(tmp_path):
         "gone.png": "No such file or directory",
         "pipe.png": "not a file",
         "nothing here": "a folder without photos",
-        "stray.png": "not in the folder of a class",
+        "stray.png": "not in a class folder",
         "x.png": "not a JPEG, PNG, WebP, GIF, BMP or TIFF image",
-        "all bad": "a class of which no photo can be read",
+        "all bad": "a class without readable photos",
     }
 
 
@@ -108,7 +108,7 @@ def test_classes_that_differ_only_in_case_are_refused(tmp_path):
 
 def test_a_class_name_must_be_fit_to_be_shown(tmp_path):
     put(tmp_path / "a\x1b[31m", 1)
-    with pytest.raises(DataError, match=r"'a\\x1b\[31m' cannot be used"):
+    with pytest.raises(DataError, match=r"invalid class name 'a\\x1b\[31m'"):
         read_collection(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_table_without_header_may_have_photos_named_like_one(tmp_path):
         ("7,a.png,coin\n", "line 1: '7,a.png,coin'; expected path,label, or a first row that names"),
         ("id,file,class\n\n1,a.png,coin\n2,b.png,\n", "line 4: '2,b.png,'; expected 3 cells"),
         ("file,class\na.png,coin,7\n", "line 2: 'a.png,coin,7'; expected 2 cells"),
-        ("a\0.png,coin\n", "line 1: a path cannot hold a null character"),
+        ("a\0.png,coin\n", "line 1: a path cannot contain a null character"),
         ('a.png,"coin\n', "neither a folder nor a CSV table"),
     ],
 )
@@ -172,12 +172,63 @@ def test_a_table_that_is_none(tmp_path, text, message):
     assert message in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["missing", "empty", "flat"])
+@pytest.mark.parametrize("name", ["missing", "empty", "notes"])
 def test_a_folder_without_classes(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    put(tmp_path / "flat", 1)
-    with pytest.raises(DataError, match="expected a folder for each class"):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.txt").write_text("no photo")
+    with pytest.raises(DataError, match="one subfolder of photos per class"):
         read_collection(tmp_path / name)
+
+
+def test_photos_beside_the_class_folders_are_counted(tmp_path):
+    flat = tmp_path / "flat"
+    put(flat, 1)
+    (flat / "notes.txt").write_text("no photo")
+    (flat / ".hidden.png").write_bytes(picture(9))
+    for seeds, words in [
+        ((), f"1 photo but no class folders; move it to {flat / 'CLASS'}/."),
+        ((2, 3), f"3 photos but no class folders; move them to {flat / 'CLASS'}/."),
+    ]:
+        put(flat, *seeds)
+        with pytest.raises(DataError) as told:
+            read_collection(flat)
+        assert str(told.value) == f"{flat} has {words}"
+    (flat / "coin").mkdir()
+    with pytest.raises(DataError, match="3 photos but no class folders with files; move them"):
+        read_collection(flat)
+
+
+def test_subfolders_that_may_be_meant_as_classes_are_told(tmp_path):
+    put(tmp_path / "plants" / "flower", 1)
+    put(tmp_path / "plants" / "temple" / "old", 2)
+    (tmp_path / "plants" / "empty").mkdir()
+    put(tmp_path / "animals" / "portrait", 3)  # a single one is no choice of classes
+    put(tmp_path / "coin", 4, 5)
+    found = read_collection(tmp_path)
+    assert found.counts == {"animals": 1, "coin": 2, "plants": 2}
+    sentence = (
+        "plants has subfolders with photos (flower, temple); they are learned as one class. "
+        f"For classes of their own, give {tmp_path / 'plants'}."
+    )
+    assert found.nested == (("plants", sentence),)
+    (tmp_path / "photos.csv").write_text("plants/flower/1.png,a\nplants/temple/old/2.png,a\n")
+    assert not read_collection(tmp_path / "photos.csv").nested
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_a_picture_is_no_table(tmp_path, kind):
+    put(tmp_path / "coin", 1, ending="jpg", kind=kind)
+    file = tmp_path / "coin" / "1.jpg"
+    with pytest.raises(DataError) as told:
+        read_collection(file)
+    assert str(told.value) == f"{file} is a picture; give the folder that contains the class folders."
+
+
+def test_a_file_of_bytes_is_no_table(tmp_path):
+    (tmp_path / "m.podnet").write_bytes(bytes(range(256)))
+    with pytest.raises(DataError, match=r"neither a folder nor a CSV table \(it is not UTF-8 text\)"):
+        read_collection(tmp_path / "m.podnet")
 
 
 def test_a_small_copy_is_upright_small_and_without_notes():

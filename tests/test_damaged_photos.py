@@ -229,7 +229,7 @@ def test_each_is_used_or_named_with_its_reason(world):
     assert len(used) == EACH * len(ODD) + 1
     assert {photo.label for photo in collection.photos if "right" in photo.source.parts} == {"right"}
     assert skipped["empty"] == "a folder without photos"
-    assert skipped["beside.txt"] == "not in the folder of a class"
+    assert skipped["beside.txt"] == "not in a class folder"
 
 
 def test_a_model_learns_from_what_can_be_used(learned, world, capsys):
@@ -256,7 +256,7 @@ def test_what_cannot_be_learned_leaves_the_model_as_it_was(learned, world, tmp_p
         (tmp_path / "case" / name).mkdir(parents=True)
         rgb(np.random.default_rng(len(name))).save(tmp_path / "case" / name / "a.png")
     (tmp_path / "empty" / "class").mkdir(parents=True)
-    told = {"broken": "no photo that can be read", "case": "differs only in case", "empty": "no class folders"}
+    told = {"broken": "no readable photo", "case": "differs only in case", "empty": "no class folders"}
     for folder, message in told.items():
         assert main(["learn", str(learned), str(tmp_path / folder), *QUICK]) == 2
         shown = " ".join(capsys.readouterr().err.split())

@@ -46,7 +46,7 @@ def test_runs_that_are_not_of_a_demo_stay(tmp_path, capsys):
     Run(tmp_path / "podnet").folder.mkdir()
     (tmp_path / "podnet" / "results.jsonl").write_text("mine")
     assert main(["demo", "--output", str(tmp_path)]) == 2
-    assert "not of a demo" in capsys.readouterr().err
+    assert "choose another --output" in capsys.readouterr().err
     assert (tmp_path / "podnet" / "results.jsonl").read_text() == "mine"
 
 
@@ -56,6 +56,6 @@ def test_the_demo_again_replaces_what_was_there(shown, capsys, monkeypatch):
     )
     assert main(["demo", "--output", str(shown), "--seed", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "Still right on the first five digits" in printed
+    assert "Accuracy on the first five digits" in printed
     lines = [line.split() for line in printed.splitlines() if line.strip()[:2] in ("2 ", "3 ") and "of 3" not in line]
     assert [len(line) for line in lines] == [7, 7]  # digits known, then two columns for each method

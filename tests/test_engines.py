@@ -334,7 +334,7 @@ def test_slurm_says_why_it_takes_no_jobs(fake_slurm, capfd):
     (fake_slurm / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition >&2\nexit 1\n")
     arguments = [*TWO_CHAINS, "--output", str(fake_slurm / "out"), "--engine", "slurm", "--slurm", "partition=no"]
     assert main(arguments) == 2
-    assert "error: Slurm takes no jobs: sbatch: error: invalid partition\n" in capfd.readouterr().err
+    assert "error: Slurm rejected the job: sbatch: error: invalid partition\n" in capfd.readouterr().err
 
 
 def test_a_process_that_decodes_photos_does_not_queue_the_job_again(monkeypatch):
@@ -408,14 +408,14 @@ def test_every_assignment_is_read_back_as_the_experiment_it_was_made_of(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--address", "1.2.3.4:5"], "--address is for --engine ray; this is --engine local"),
-        (["--engine", "slurm", "--address", "1.2.3.4:5"], "--address is for --engine ray; this is --engine slurm"),
-        (["--slurm", "time=1"], "--slurm is for --engine slurm; this is --engine local"),
-        (["--engine", "ray", "--slurm", "time=1"], "--slurm is for --engine slurm; this is --engine ray"),
-        (["--gpus-per-run", "1"], "--gpus-per-run is for --engine ray or slurm; this is --engine local"),
-        (["--engine", "slurm", "--gpus-per-run", "0.5"], "gpus_per_run is 0.5; it must be a whole number"),
+        (["--address", "1.2.3.4:5"], "--address works only with --engine ray, not --engine local"),
+        (["--engine", "slurm", "--address", "1.2.3.4:5"], "--address works only with --engine ray, not --engine slurm"),
+        (["--slurm", "time=1"], "--slurm works only with --engine slurm, not --engine local"),
+        (["--engine", "ray", "--slurm", "time=1"], "--slurm works only with --engine slurm, not --engine ray"),
+        (["--gpus-per-run", "1"], "--gpus-per-run works only with --engine ray or slurm, not --engine local"),
+        (["--engine", "slurm", "--gpus-per-run", "0.5"], "--gpus-per-run is 0.5; it must be a whole number"),
         (["--engine", "ray", "--gpus-per-run", "1.5"], "a share of one"),
-        (["--engine", "ray", "--gpus-per-run", "-1"], "gpus_per_run is -1"),
+        (["--engine", "ray", "--gpus-per-run", "-1"], "--gpus-per-run is -1"),
         (["--engine", "ray", "--device", "cuda"], "needs --gpus-per-run"),
         (["--engine", "ray", "--address", "here"], "it must be HOST:PORT"),
         (["--engine", "ray", "--jobs", "0"], "jobs is 0; it must be at least 1"),
@@ -447,7 +447,7 @@ def test_without_slurm(tmp_path, monkeypatch, capsys):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main([*TWO_CHAINS, "--engine", "slurm", "--output", str(tmp_path / "out")]) == 2
-    assert "there is no sbatch here" in capsys.readouterr().err
+    assert "needs sbatch" in capsys.readouterr().err
 
 
 def test_without_a_ray_cluster(tmp_path, monkeypatch, capsys):
@@ -459,7 +459,7 @@ def test_without_a_ray_cluster(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ray, "init", init)  # there may be one that is not ours
     assert main([*TWO_CHAINS, "--engine", "ray", "--output", str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
-    assert "no Ray cluster can be used on this machine (Could not find any running Ray instance);" in told
+    assert "no usable Ray cluster on this machine (Could not find any running Ray instance);" in told
     assert "'ray start --head'" in told
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # and does not listen

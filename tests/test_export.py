@@ -117,7 +117,7 @@ def test_a_graph_of_photos_says_what_the_model_says(root, fresh, tmp_path, name,
     pytest.importorskip("onnxscript")
     model = load_model(root / f"{name}.podnet")
     about, run = exported(root, name, tmp_path / "out.onnx")
-    checked = {"trained": "18 photos of the model", "solved": "30 pictures made for it", "trained-single": "6 photos"}
+    checked = {"trained": "18 photos kept in the model", "solved": "30 generated images", "trained-single": "6 photos"}
     assert f"checked on {checked[name]}" in capsys.readouterr().out
     found = [run(pixels) for pixels in whole(fresh)]
     table = require_same(model, fresh, found, 1e-4)  # they need no scaling, which rounds a little differently
@@ -204,10 +204,13 @@ def test_pictures_made_to_check_with_are_coarse_and_fine_and_always_the_same():
 
 def test_what_cannot_be_exported_is_told(root, monkeypatch, capsys):
     assert main(["export", str(root / "trained.podnet"), "--format", "torch", "--input", "photo"]) == 2
-    assert "give --input square" in capsys.readouterr().err
+    assert "use --input square" in capsys.readouterr().err
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
     assert main(["export", str(root / "trained.podnet")]) == 2
     assert "needs onnxscript: pip install 'podnet[onnx]'" in capsys.readouterr().err
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    assert main(["export", str(root / "trained.podnet")]) == 2
+    assert "needs onnx, onnxscript and onnxruntime: pip install" in capsys.readouterr().err
 
 
 def test_a_model_for_prediction_alone_does_not_replace_the_model(root, tmp_path):

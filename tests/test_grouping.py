@@ -1,20 +1,18 @@
-"""Positions by class, and all that uses them, against a search for each class: not a bit may differ."""
+"""Positions by class, and what uses them, against a search for each class."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import reference
 from podnet.grouping import positions_by_class
-from podnet.memory.exemplars import first_of_each_class
-from podnet.memory.herding import herd, herd_classes
-from podnet.memory.means import class_means
+from podnet.memory.herding import herd_classes
 from podnet.nets.classifiers import imprint
 
 SHUFFLED = torch.randint(0, 40, (300,), generator=torch.Generator().manual_seed(0)) * 3
-FEATURES, MIRRORED = torch.randn(2, 300, 16, generator=torch.Generator().manual_seed(1))
+FEATURES = torch.randn(300, 16, generator=torch.Generator().manual_seed(1))
 
 
 def searched(targets):
@@ -56,26 +54,13 @@ def test_targets_are_read_as_often_for_many_classes_as_for_few():
     assert counts[0] == counts[1] < 10
 
 
-@pytest.mark.parametrize("mirrored", [None, MIRRORED], ids=["as they are", "and mirrored"])
-def test_class_means_equal_those_of_a_search(mirrored):
-    parts = [F.normalize(part) for part in (FEATURES, mirrored) if part is not None]
-    means = [torch.cat([part[own] for part in parts]).mean(0) for own in searched(SHUFFLED).values()]
-    assert torch.equal(class_means(FEATURES, SHUFFLED, mirrored), F.normalize(torch.stack(means)))
-
-
-@pytest.mark.parametrize("count", [1, 4, 1000])
-def test_first_of_each_class_equal_those_of_a_search(count):
-    wanted = torch.cat([own[:count] for own in searched(SHUFFLED).values()])
-    assert torch.equal(first_of_each_class(SHUFFLED, count), wanted)
-
-
-def test_exemplars_of_classes_equal_those_of_a_search():
+def test_exemplars_are_herded_class_by_class_after_those_reserved():
     labels = SHUFFLED.unique().tolist()[::-2]  # in any order, and not all
     wanted = []
     for label in labels:
-        own = searched(SHUFFLED)[label]
-        wanted += [own[:1], own[1:][herd(FEATURES[own[1:]], min(3, len(own) - 1))]]
-    assert torch.equal(herd_classes(FEATURES, SHUFFLED, labels, 4, 1), torch.cat(wanted))
+        first, *others = [place for place, other in enumerate(SHUFFLED.tolist()) if other == label]
+        wanted += [first, *(others[k] for k in reference.herd(FEATURES[others].tolist(), min(3, len(others))))]
+    assert herd_classes(FEATURES, SHUFFLED, labels, quota=4, reserved=1).tolist() == wanted
 
 
 def test_imprinted_proxies_equal_those_of_each_class_alone():

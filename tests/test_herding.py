@@ -60,5 +60,5 @@ def test_no_exemplars_are_an_empty_list_of_indices_and_the_features_stay_as_they
 
 @pytest.mark.parametrize("n", [-1, 4])
 def test_more_exemplars_than_images_or_fewer_than_none_are_refused(n):
-    with pytest.raises(ValueError, match=f"{n} exemplars among 3 images"):
+    with pytest.raises(ValueError, match=f"{n} exemplars from 3 images"):
         herd(torch.zeros(3, 2), n)

@@ -117,6 +117,8 @@ def test_names_that_are_no_unicode_can_be_shown(tmp_path: Path) -> None:
     assert dataset.class_names[0] == "caf\\xe9"
     assert len(shades(dataset.train_images)) == 9
     (tmp_path / "train" / os.fsdecode(b"caf\xe9") / os.fsdecode(b"\xff.JPEG")).write_bytes(b"no photo")
+    with pytest.raises(DataError, match=r"fix or remove it, or skip such files with --unreadable skip\.$"):
+        shades(load_imagenet(tmp_path).train_images)
     images = load_imagenet(tmp_path, unreadable="skip").train_images
     assert len(shades_that_can_be_read(images)) == 9
     assert all(name.isprintable() for name in images.unreadable_names())
@@ -206,16 +208,16 @@ def test_names_of_the_known_sizes(tmp_path: Path) -> None:
 
 def test_subsets_that_cannot_be(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    assert "the first 100 classes, but there are 3; use all" in refusal(tmp_path, subset="released")
+    assert "the first 100 classes, but there are only 3; use --subset all" in refusal(tmp_path, subset="released")
     assert "1000 classes of ImageNet, but there are 3" in refusal(tmp_path, subset="ucir")
-    assert "subset relased given; expected all, released, ucir or" in refusal(tmp_path, subset="relased")
+    assert "subset is relased; it must be all, released, ucir or" in refusal(tmp_path, subset="relased")
     file = tmp_path / "list"
     file.write_text(f"{SYNSETS[0]}\nn01443538\n")
     sentence = refusal(tmp_path, subset=str(file))
-    assert "list names class n01443538, but train has no such class" in sentence
+    assert "list lists class n01443538, but train has no such class" in sentence
     assert "'n01443537'?" in sentence
     file.write_text("\n")
-    assert "names no class" in refusal(tmp_path, subset=str(file))
+    assert "lists no classes" in refusal(tmp_path, subset=str(file))
     file.write_bytes(b"\xff\xfe")
     assert "text file" in refusal(tmp_path, subset=str(file))
 
@@ -247,7 +249,7 @@ def test_flat_val_without_a_list(tmp_path: Path) -> None:
 def test_class_only_in_train(tmp_path: Path) -> None:
     make_tree(tmp_path)
     (tmp_path / "val" / SYNSETS[1]).rename(tmp_path / "away")
-    assert f"train has class {SYNSETS[1]}, val has not" in refusal(tmp_path)
+    assert f"train has class {SYNSETS[1]}, but val does not" in refusal(tmp_path)
     (tmp_path / "list").write_text(f"{SYNSETS[2]}\n{SYNSETS[0]}")
     check(load_imagenet(tmp_path, str(tmp_path / "list")), labels=(0, 2))
 
@@ -255,7 +257,7 @@ def test_class_only_in_train(tmp_path: Path) -> None:
 def test_class_only_in_val(tmp_path: Path) -> None:
     make_tree(tmp_path)
     (tmp_path / "train" / SYNSETS[1]).rename(tmp_path / "away")
-    assert f"val has class {SYNSETS[1]}, train has not" in refusal(tmp_path)
+    assert f"val has class {SYNSETS[1]}, but train does not" in refusal(tmp_path)
     (tmp_path / "list").write_text(f"{SYNSETS[2]}\n{SYNSETS[0]}")
     check(load_imagenet(tmp_path, str(tmp_path / "list")), labels=(0, 2))
 
@@ -283,15 +285,15 @@ def test_list_without_lines(tmp_path: Path) -> None:
 def test_number_beyond_the_classes(tmp_path: Path) -> None:
     make_tree(tmp_path)
     (tmp_path / "val.txt").write_text("a.JPEG 0\nb.JPEG 3\n")
-    assert "val.txt, line 2: 3 is no class; train has 3, 0 to 2" in refusal(tmp_path)
+    assert "val.txt, line 2: 3 is not a class; train has 3, 0 to 2" in refusal(tmp_path)
 
 
 def test_name_beyond_the_classes(tmp_path: Path) -> None:
     make_tree(tmp_path)
     write_list(tmp_path, "val", "{synset}/{synset}_{number}.JPEG", (*SYNSETS[:2], "elephant"))
-    assert f"train has class {SYNSETS[2]}, val has not" in refusal(tmp_path)
+    assert f"train has class {SYNSETS[2]}, but val does not" in refusal(tmp_path)
     (tmp_path / "val.txt").write_text("".join(f"a.JPEG {name}\n" for name in (*SYNSETS, "elephant")))
-    assert "val has class elephant, train has not" in refusal(tmp_path)
+    assert "val has class elephant, but train does not" in refusal(tmp_path)
 
 
 def test_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_a_learner_in_the_middle_of_a_task_refuses_another_and_goes_on_with_it(r
         learner.restore(tensors, json.loads(json.dumps(meta)))
     fewer = replace(task_1, train_images=task_1.train_images[:20], train_targets=task_1.train_targets[:20])
     for other in (task_0, task_2, fewer):
-        with pytest.raises(PodnetError, match=r"in the middle of task 1 \('3', 32 images\) and cannot begin task"):
+        with pytest.raises(PodnetError, match=r"in the middle of task 1 \('3', 32 images\) and cannot start task"):
             learn(learner, other)
     assert [(record.phase, record.epoch) for record in learn(learner, task_1)] == [("train", 1), ("finetune", 0)]
     assert learner.class_names == ["0", "1", "2", "3"]
@@ -261,7 +261,7 @@ def test_an_update_that_float16_skips_leaves_no_trace():
 
 def test_tasks_out_of_order_are_refused(digits):
     learner = make_learner(digits)
-    with pytest.raises(ValueError, match="comes after 3 classes, but this learner knows 0"):
+    with pytest.raises(ValueError, match="expects 3 known classes, but this learner knows 0"):
         learn(learner, make_tasks(digits)[1])
 
 

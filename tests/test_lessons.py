@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from coloured import HUES, photos_of
+from coloured import HUES, copied, photos_of
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
@@ -30,16 +30,9 @@ def learn(model, photos, *options):
 
 def tints(folder, *names, count=12, first=0):
     """Classes whose colours vary so much from photo to photo that a model mistakes some of them."""
-    for name in names:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for i in range(first, first + count):
-            draws = np.random.default_rng([i, *name.encode()])
-            noise = draws.normal(HUES[name] + draws.normal(0, VARIED, 3), 30, (24, 28, 3))
-            Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    return photos_of(folder, *names, count=count, first=first, varied=70)
 
 
-VARIED = 70
 THREE = ("blue", "green", "red")
 
 
@@ -83,10 +76,7 @@ def hues(tmp_path_factory):
 
 @pytest.fixture
 def own(hues, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((hues / "m.podnet").read_bytes())
-    return path
+    return copied(hues / "m.podnet", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +103,7 @@ def test_a_forgotten_class_was_never_there(own, hues, tmp_path, capsys):
     secrets = [*rows, *map(str.encode, digests), weights, b"blue"]
     assert all(secret in own.read_bytes() for secret in secrets)
     assert main(["forget", str(own), "blue", "blue"]) == 0
-    assert "forgot blue: its name and all that was kept of its 10 photos are gone" in capsys.readouterr().out
+    assert "forgot blue: removed its name and all data kept from its 10 photos" in capsys.readouterr().out
     assert not any(secret in own.read_bytes() for secret in secrets)
     never = learn(tmp_path / "never.podnet", hues / "first")
     never = learn(tmp_path / "never.podnet", hues / "grey")
@@ -154,6 +144,48 @@ def test_the_accuracy_is_that_of_models_really_built_without_each_photo(tmp_path
         )
 
 
+@pytest.mark.parametrize("keep", ["features", "sums"])
+def test_the_only_photo_of_a_class_is_not_measured(tmp_path, capsys, keep):
+    """It cannot be judged by a model of the others, which do not show its class."""
+    photos = tints(tmp_path / "p", *THREE, count=4)
+    photos_of(photos, "grey", count=1)
+    model = learn(tmp_path / "m.podnet", photos, "--keep", keep)
+    kept, entry = model.learner.kept, model.history[-1]
+    assert (len(kept["targets"]), entry["measured"]) == (13, 12)
+    alone = model.label_of("grey")
+    for name in INFERENCES:
+        right = [int(a == b) for a, b in zip(kept[f"left_out_{name}"], kept["targets"], strict=True) if b != alone]
+        assert entry["accuracy"][name] == pytest.approx(100 * sum(right) / 12)
+        assert entry["per_class"][name]["grey"] is None
+        assert None not in [entry["per_class"][name][other] for other in THREE]
+    shown = capsys.readouterr().out
+    assert re.search(r"^accuracy [\d.]+ % \(95 % interval [\d.]+ to [\d.]+\) on 12 photos, each judged ", shown, re.M)
+    assert "not measured: grey; a class needs at least 2 photos" in shown
+    model = learn(tmp_path / "m.podnet", photos_of(tmp_path / "q", "grey", count=2, first=1), "--include-known")
+    assert model.history[-1]["measured"] == 15
+    assert "not measured" not in capsys.readouterr().out
+
+
+def test_a_model_of_single_photos_has_no_accuracy(tmp_path, capsys):
+    path = tmp_path / "m.podnet"
+    photos = photos_of(tmp_path / "p", "red", "blue", count=1)
+    (entry,) = learn(path, photos, "--minutes", "1000").history
+    assert (entry["measured"], entry["accuracy"], entry["per_class"]) == (0, {}, {})
+    shown = capsys.readouterr().out
+    assert "accuracy not measured: a class needs at least 2 photos\n" in shown
+    assert "was not tried: no class has 5 photos\n" in shown
+    assert "0.0" not in shown.partition("chosen:")[2]
+    for command in ("info", "card"):
+        assert main([command, str(path)]) == 0
+    assert "accuracy not measured: a class needs at least 2 photos\n" in capsys.readouterr().out
+    assert "Accuracy not measured: a class needs at least 2 photos." in path.with_suffix(".md").read_text()
+    more = learn(path, photos_of(tmp_path / "q", "red", "blue", count=3, first=5), "--include-known")
+    assert more.history[-1]["measured"] == 8
+    quick = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "1", "--workers", "0"]
+    assert main(["learn", str(tmp_path / "trained.podnet"), str(photos), *quick]) == 0
+    assert "accuracy not measured: no photos were held out, which takes at least 5" in capsys.readouterr().out
+
+
 def test_confidences_are_calibrated(tmp_path):
     """By photos left out, against a finer search; and on fresh photos they are as high as the share of right ones."""
     model = learn(tmp_path / "m.podnet", tints(tmp_path / "p", *THREE, count=20), "--train", "never")
@@ -189,7 +221,7 @@ def test_photos_of_another_kind_are_unknown(tmp_path, capsys):
     assert main(["predict", str(model), str(strange / "0.png")]) == 0
     assert re.search(r"0\.png: unknown \(nearest: \w+ \d", capsys.readouterr().out)
     (fresh / "striped").symlink_to(strange)
-    assert main(["evaluate", str(model), str(fresh), "--output", str(tmp_path / "c.png")]) == 0
+    assert main(["evaluate", str(model), str(fresh)]) == 0
     shares = [float(found) for found in re.findall(r"called unknown: ([\d.]+) %", capsys.readouterr().out)]
     assert shares[0] < 15
     assert shares[1] > 80
@@ -198,7 +230,7 @@ def test_photos_of_another_kind_are_unknown(tmp_path, capsys):
         assert "--reject is 1.0; give a share from 0" in capsys.readouterr().err
 
 
-def test_the_only_class_left_is_not_certain(own, hues, tmp_path):
+def test_the_only_class_left_is_not_certain(own, hues, tmp_path, capsys):
     assert main(["forget", str(own), "red", "green", "blue"]) == 0
     model = load_model(own)
     own_photos = [(str(photo.source), photo.source) for photo in read_collection(hues / "grey").photos]
@@ -209,6 +241,11 @@ def test_the_only_class_left_is_not_certain(own, hues, tmp_path):
         )
         assert 0.3 < np.mean(mine) < 0.9
         assert np.mean(others) < 0.1
+    capsys.readouterr()
+    assert main(["predict", str(own), str(tmp_path / "stripes" / "0.png"), own_photos[0][0], "--top", "2"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("0.png: unknown (nearest: grey)")
+    assert re.fullmatch(r".*\.png: grey( \d+\.\d%)?", second)
 
 
 def test_what_is_kept_of_the_photos(hues, tmp_path, capsys):
@@ -227,7 +264,7 @@ def test_what_is_kept_of_the_photos(hues, tmp_path, capsys):
     for kind in models:
         models[kind] = learn(tmp_path / f"{kind}.podnet", hues / "second")
         shown = capsys.readouterr().out
-        assert ("sums do not measure old photos again" in shown) == (kind == "sums")
+        assert ("sums cannot measure old photos again" in shown) == (kind == "sums")
         assert ("no class lost more than" in shown) == (kind != "sums")
     assert_same_answers(models["features"], models["photos"], hues / "fresh")
     for name, table in scores_of(models["sums"], hues / "fresh").items():  # λ was chosen by other photos
@@ -243,7 +280,7 @@ def test_sums_forget_what_they_can_and_say_what_remains(tmp_path, capsys):
     capsys.readouterr()
     assert main(["forget", str(path), "red"]) == 0
     shown = capsys.readouterr().out
-    assert "what remains: the sums over all photos" in shown
+    assert "not removed: the sums over all photos" in shown
     assert "checked" not in shown
     after = load_model(path)
     assert after.names == ["blue", "green"]
@@ -268,12 +305,12 @@ def test_undo_gives_back_the_bytes_once(own, hues, capsys):
     assert main(["forget", str(own), "red"]) == 0
     smaller = own.read_bytes()
     assert main(["undo", str(own)]) == 2
-    assert "there is nothing to undo" in capsys.readouterr().err
+    assert "nothing to undo" in capsys.readouterr().err
     assert [path.name for path in own.parent.iterdir()] == ["m.podnet"]  # no copy with the forgotten class
     learn(own, hues / "red")
     assert own.read_bytes() not in (before, smaller)
     assert main(["undo", str(own)]) == 0
-    assert "is as it was before its last lesson: 3 classes" in capsys.readouterr().out
+    assert "undid the last lesson; 3 classes" in capsys.readouterr().out
     assert own.read_bytes() == smaller
     assert main(["undo", str(own)]) == 2
     learn(own, hues / "red")
@@ -288,23 +325,23 @@ def test_a_lesson_that_harms_old_classes_says_so_first(own, tmp_path, capsys):
     capsys.readouterr()
     entry = learn(own, tmp_path / "twin").history[-1]
     shown = capsys.readouterr().out
-    said = re.search(r"WORSE on the classes it knew: ([\d.]+) % before, ([\d.]+) % now", shown)
+    said = re.search(r"WORSE on the old classes: ([\d.]+) % before, ([\d.]+) % now", shown)
     assert said
     assert float(said[2]) == pytest.approx(max(entry["old_accuracy"].values()), abs=0.06)
     assert float(said[1]) > float(said[2]) + 5
     assert shown.index("WORSE") < shown.index("accuracy  ")
-    assert f"podnet undo {own} goes back" in shown
+    assert f"To undo this lesson: podnet undo {own}" in shown
 
 
 def test_photos_that_were_learned_before_are_left_out(own, hues, tmp_path, capsys):
     again = photos_of(photos_of(tmp_path / "again", "red"), "red", first=60, count=3)
     capsys.readouterr()
     model = learn(own, again, "--include-known")
-    assert "the model has them already: 10 photos" in capsys.readouterr().out
+    assert "skipped 10 photos that the model has already learned" in capsys.readouterr().out
     assert {record.name: record.photos for record in model.classes} == {"red": 13, "green": 10, "blue": 10, "grey": 10}
     before = own.read_bytes()
     assert main(["learn", str(own), str(again), "--include-known"]) == 2
-    assert "the model has learned these photos" in capsys.readouterr().err
+    assert "has already learned these photos" in capsys.readouterr().err
     assert own.read_bytes() == before
 
 
@@ -316,29 +353,29 @@ def tried(capsys, tmp_path, photos, *options):
     path = tmp_path / "m.podnet"
     path.unlink(missing_ok=True)
     assert main(["learn", str(path), str(photos), "--image-size", "32", "--workers", "0", *FEW_EPOCHS, *options]) == 0
-    said = re.findall("^(?:training|on photos held back|chosen: .*asked for).*$", capsys.readouterr().out, re.MULTILINE)
+    said = re.findall("^(?:training|on held-out photos|chosen: .*asked for).*$", capsys.readouterr().out, re.MULTILINE)
     return said, load_model(path)
 
 
 def test_training_is_tried_where_it_may_help(tmp_path, capsys, monkeypatch):
     easy, hard = photos_of(tmp_path / "easy", "red", "blue"), tints(tmp_path / "hard", *THREE, count=5)
     said, model = tried(capsys, tmp_path, easy)
-    assert said == ["training the network was not tried: there is nothing left to gain"]
+    assert said == ["training the network was not tried: there is little to gain"]
     assert not model.settings.trained
     said, _ = tried(capsys, tmp_path, hard, "--minutes", "0.00001")
-    assert re.match(r"training the network was not tried: it would take about \d+ minutes \(--minutes \d+ ", said[0])
+    assert re.match(r"training the network was not tried: it would take about \d+ minutes?; --minutes \d+ ", said[0])
     said, _ = tried(capsys, tmp_path, hard, "--train", "never")
     assert not said
     said, _ = tried(capsys, tmp_path, tints(tmp_path / "few", *THREE, count=4), "--minutes", "1000")
-    assert said == ["training the network was not tried: it takes 5 photos of a class"]
+    assert said == ["training the network was not tried: no class has 5 photos"]
     said, model = tried(capsys, tmp_path, hard, "--minutes", "1000")
-    words = r"on photos held back, fixed features ([\d.]+) %, a trained network ([\d.]+) %: so it (.*)"
+    words = r"on held-out photos, fixed features reach ([\d.]+) %, a trained network ([\d.]+) %: the network (.*)"
     fixed, trained, verdict = re.match(words, said[0]).groups()
-    assert verdict == ("is trained" if float(trained) > float(fixed) else "stays as it is")
+    assert verdict == ("is trained" if float(trained) > float(fixed) else "is not trained")
     assert model.settings.trained is (float(trained) > float(fixed))
     monkeypatch.setattr(Trial, "wins", True)
     said, model = tried(capsys, tmp_path, hard, "--minutes", "1000")
-    assert said[0].endswith("so it is trained")
+    assert said[0].endswith("the network is trained")
     assert (model.settings.trained, model.settings.keep) == (True, "photos")
     assert model.held_out_targets.bincount().tolist() == [1, 1, 1]
 
@@ -346,19 +383,19 @@ def test_training_is_tried_where_it_may_help(tmp_path, capsys, monkeypatch):
 def test_training_is_done_where_it_is_asked_for(tmp_path, capsys):
     said, model = tried(capsys, tmp_path, photos_of(tmp_path / "p", "red", "blue"), "--train", "always")
     assert len(said) == 1
-    assert "trained True (asked for); keep photos (to train on later)" in said[0]
+    assert "trained True (asked for); keep photos (for later training)" in said[0]
     assert model.settings.trained
     assert model.history[-1]["training"]["epochs"] == 1
     assert not model.learner.kept
     assert main(["learn", str(tmp_path / "m.podnet"), str(photos_of(tmp_path / "q", "grey")), "--train", "never"]) == 2
-    assert "the model trains its network since its first lesson" in capsys.readouterr().err
+    assert "the model trained its network in its first lesson" in capsys.readouterr().err
 
 
 def test_a_network_from_nothing_comes_with_a_warning(tmp_path, capsys):
     photos = photos_of(tmp_path / "p", "red", "blue")
     for options in (["--weights", "none"], ["--backbone", "resnet32"], []):
         assert main(["learn", str(tmp_path / "m.podnet"), str(photos), "--dry-run", *options]) == 0
-        assert ("warning: a network from nothing wants 300 photos" in capsys.readouterr().out) == bool(options)
+        assert ("from scratch needs at least 300 photos per class" in capsys.readouterr().out) == bool(options)
     quick = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "1"]
     assert main(["learn", str(tmp_path / "m.podnet"), str(photos), *quick]) == 0
     said = re.search(r"fixed features of lite0 reach ([\d.]+) % on these photos", capsys.readouterr().out)
@@ -366,7 +403,7 @@ def test_a_network_from_nothing_comes_with_a_warning(tmp_path, capsys):
     default = learn(tmp_path / "m.podnet", photos, "--image-size", "224", "--train", "never")
     assert float(said[1]) == pytest.approx(default.history[0]["accuracy"]["cnn"], abs=0.06)
     assert main(["learn", str(tmp_path / "n.podnet"), str(photos), "--weights", "none", "--train", "never"]) == 2
-    assert "knows nothing yet" in capsys.readouterr().err
+    assert "with random weights must be trained" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -388,6 +425,7 @@ def test_the_card_tells_what_the_model_is(own, hues, capsys):
     model = load_model(own)
     best = max(model.history[-1]["accuracy"].values())
     assert f"value: {best:.2f}" in text
-    assert f"{best:.1f} % of 40 photos, each by the model without it" in text
+    assert f"Accuracy {best:.1f} % (95 % interval " in text
+    assert ") on 40 photos, each judged by a model that has not seen it." in text
     for name in HUES:
         assert re.search(rf"^\| {name} \| \d{{4}}-\d\d-\d\d \| 10 \| [\d.]+ \|$", text, re.MULTILINE)

@@ -86,12 +86,12 @@ def test_the_papers_memory_is_the_default():
 
 @pytest.mark.parametrize(("per_class", "total"), [(None, None), (20, 2000)])
 def test_neither_or_both_sizes_are_refused(per_class, total):
-    with pytest.raises(ConfigError, match="one of the two"):
+    with pytest.raises(ConfigError, match="either memory_per_class or memory_total"):
         ExemplarMemory(per_class, total)
 
 
 @pytest.mark.parametrize(("per_class", "total"), [(-3, None), (None, -1)])
 def test_a_memory_of_less_than_no_images_is_refused(per_class, total):
     given = per_class if per_class is not None else total
-    with pytest.raises(ConfigError, match=rf"of {given} images.*0 or more"):
+    with pytest.raises(ConfigError, match=rf"is {given} images.*0 or more"):
         ExemplarMemory(per_class, total)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from coloured import HUES, photos_of
+from coloured import HUES, TRAINED, copied, photos_of
 from podnet.cli import main
 from podnet.errors import DamagedFileError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
@@ -15,9 +15,6 @@ from podnet.model.loading import load_model
 from podnet.model.model import FORMAT
 from podnet.model.predict import predict
 from podnet.model.settings import Settings
-
-TRAINED = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "4", "--finetune-epochs", "2"]
-TRAINED += ["--exemplars", "4", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +33,6 @@ def models(tmp_path_factory):
 def own(models, tmp_path):
     """A copy of the trained model, to be changed."""
     return copied(models / "trained", tmp_path)
-
-
-def copied(model, folder):
-    path = folder / "m.podnet"
-    path.write_bytes(model.read_bytes())
-    return path
 
 
 def test_a_damaged_file_is_named_or_is_the_same(own):

@@ -11,43 +11,28 @@ import numpy as np
 import pytest
 import torch
 
-from coloured import HUES, photos_of
+from coloured import HUES, accuracy, copied, photos_of, two_lessons
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.errors import DataError, PodnetError
 from podnet.model import lessons
 from podnet.model.loading import load_model
+from podnet.model.measure import interval
+from podnet.model.model import ClassRecord, Model
 from podnet.model.planning import prepare
-from podnet.model.predict import predict
 
 QUICK = ["--image-size", "64", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A model that learned three classes, then one more; and the photos."""
-    root = tmp_path_factory.mktemp("own")
-    first = photos_of(root / "first", "red", "green", "blue")
-    second = photos_of(root / "second", "grey")
-    assert main(["learn", str(root / "m.podnet"), str(first), *QUICK]) == 0
-    before = (root / "m.podnet").read_bytes()
-    assert main(["learn", str(root / "m.podnet"), str(second), *QUICK]) == 0
-    (root / "before.podnet").write_bytes(before)
-    return root
+    return two_lessons(tmp_path_factory.mktemp("own"), QUICK)
 
 
 @pytest.fixture
 def own(learned, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((learned / "m.podnet").read_bytes())
-    return path
-
-
-def accuracy(model, collection):
-    answers = predict(model, [(photo.label, photo.source) for photo in collection.photos], "nme")
-    return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
+    return copied(learned / "m.podnet", tmp_path)
 
 
 def test_a_preview_changes_nothing(learned, tmp_path, capsys):
@@ -58,7 +43,7 @@ def test_a_preview_changes_nothing(learned, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert re.search(r"red +new +10 +10 +28x24", shown)
     assert "broken.png: not a JPEG" in shown
-    assert "image size 224 (what lite0 was made for)" in shown
+    assert "image size 224 (native size of lite0)" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
@@ -100,7 +85,7 @@ def test_predictions_in_every_format(learned, tmp_path, capsys):
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines] == files
     assert re.fullmatch(r".*2\.png: (unknown \(nearest: )?\w+ \d+\.\d%  \w+ \d+\.\d%\)?", lines[0])
-    assert err == f"cannot be read: {bad}: not a JPEG, PNG, WebP, GIF, BMP or TIFF image\n"
+    assert err == f"cannot read {bad}: not a JPEG, PNG, WebP, GIF, BMP or TIFF image\n"
     assert main(["predict", model, str(learned / "second"), "--format", "jsonl", "--inference", "nme"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer["file"] for answer in answers] == sorted(answer["file"] for answer in answers)
@@ -133,10 +118,11 @@ def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
     picture = tmp_path / "confusion.png"
     photos = photos_of(tmp_path / "test", *HUES, first=80)
     (photos / "grey").rename(photos / "unknown")
-    assert main(["evaluate", str(learned / "m.podnet"), str(photos), "--output", str(picture)]) == 0
+    assert main(["evaluate", str(learned / "m.podnet"), str(photos), "--confusion", str(picture)]) == 0
     shown = capsys.readouterr().out
     assert picture.stat().st_size > 1000
-    assert "does not know them: unknown" in shown
+    assert f"confusion matrix: {picture}" in shown
+    assert "not part of the accuracy: unknown" in shown
     rows = dict(re.findall(r"^ (red|green|blue|all) +\d+ +[\d.]+ +([\d.]+)", shown, re.MULTILINE))
     model = load_model(learned / "m.podnet")
     for name in ("red", "green", "blue"):
@@ -162,7 +148,11 @@ def test_information_about_a_model(learned, capsys):
     shown = capsys.readouterr().out
     assert re.search(r"^ grey +\d{4}-\d\d-\d\d +10 +10 ", shown, re.MULTILINE)
     assert "backbone lite0, image_size 64" in shown
-    assert "kept of 40 photos: features; accuracy is of photos, each by the model without it" in shown
+    assert "kept from 40 photos: features; " in shown
+    value = max(load_model(learned / "m.podnet").history[-1]["accuracy"].values())
+    low, high = interval(value, 40)
+    words = f"accuracy {value:.1f} % (95 % interval {low:.1f} to {high:.1f}) on 40 photos, "
+    assert f"{words}each judged by a model that has not seen it\n" in shown
 
 
 CHANGES = """
@@ -203,8 +193,93 @@ def test_only_one_process_at_a_time_changes_a_model(tmp_path):
 def test_an_unknown_class_cannot_be_forgotten(own, capsys):
     before = own.read_bytes()
     assert main(["forget", str(own), "gren"]) == 2
-    assert "the model knows no class 'gren'. Did you mean 'green'?" in capsys.readouterr().err
+    said = "the model has no class 'gren'. Did you mean 'green'? It knows blue, green, red and grey."
+    assert said in capsys.readouterr().err
     assert own.read_bytes() == before
+
+
+def test_of_many_classes_ten_are_listed():
+    model = Model(None, None, [ClassRecord(f"c{i}", "2026-01-01", 1) for i in range(12)])
+    with pytest.raises(PodnetError, match=r"It knows c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more\.$"):
+        model.label_of("cat")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "forget", "export", "info", "undo", "card"])
+def test_a_model_that_does_not_exist_can_be_created(tmp_path, capsys, command):
+    model = tmp_path / "missing.podnet"
+    more = ["something"] if command in ("predict", "evaluate", "forget") else []
+    assert main([command, str(model), *more]) == 2
+    said = f"error: there is no model {model}; 'podnet learn {model} PHOTOS' creates it.\n"
+    assert capsys.readouterr().err == said
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_photos_again_are_nothing_to_learn(own, learned, capsys):
+    before = own.read_bytes()
+    assert main(["learn", str(own), str(learned / "first")]) == 2
+    said = f"nothing to learn: {own} already knows blue, green and red; to add new photos of them use --include-known."
+    assert said in capsys.readouterr().err
+    assert own.read_bytes() == before
+
+
+def test_a_model_comes_before_its_photos(own, learned, capsys):
+    photo, folder = learned / "first" / "red" / "1.png", learned / "first"
+    for command, first, words in [
+        ("predict", photo, f"{photo} is not a podnet model; the model comes first: podnet predict MODEL PHOTO."),
+        ("predict", folder, f"{folder} is a folder, not a model file; the model comes first: podnet predict"),
+        ("evaluate", folder, f"{folder} is a folder, not a model file; the model comes first: podnet evaluate"),
+        ("learn", photo, f"{photo} is not a podnet model; the model comes first: podnet learn MODEL PHOTOS."),
+    ]:
+        assert main([command, str(first), str(own)]) == 2
+        assert f"error: {words}" in capsys.readouterr().err
+    assert main(["info", str(photo)]) == 2
+    assert capsys.readouterr().err == f"error: {photo} is not a podnet model.\n"
+
+
+def test_subfolders_learned_as_one_class_come_with_a_warning(tmp_path, capsys):
+    photos_of(tmp_path / "two" / "plants", "red", "green", count=2)
+    photos_of(tmp_path / "two" / "animals", "blue", count=2)
+    assert main(["learn", str(tmp_path / "m"), str(tmp_path / "two"), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: plants has subfolders with photos (green, red); they are learned as one class. For" in shown
+    assert "animals has" not in shown
+
+
+def test_a_folder_without_photos_is_told(learned, tmp_path, monkeypatch, capsys):
+    empty, model = tmp_path / "empty-folder", str(learned / "m.podnet")
+    empty.mkdir()
+    assert main(["predict", model, str(empty)]) == 1
+    assert capsys.readouterr() == ("", f"{empty} has no photos\n")
+    assert main(["predict", model, str(learned / "first" / "red"), str(empty), str(learned / "first" / "red")]) == 1
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (10, f"{empty} has no photos\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main(["predict", model, "-"]) == 1
+    assert capsys.readouterr().err == "standard input has no photos\n"
+
+
+def test_an_evaluation_writes_nothing_unasked(own, learned, capsys, monkeypatch):
+    monkeypatch.chdir(own.parent)
+    assert main(["evaluate", str(own), str(learned / "first")]) == 0
+    assert "confusion" not in capsys.readouterr().out
+    assert list(own.parent.iterdir()) == [own]
+
+
+def test_numbers_of_one_are_singular(tmp_path, capsys):
+    photos_of(tmp_path / "p", "red", "blue", count=1)
+    model = tmp_path / "m.podnet"
+    assert main(["learn", str(model), str(tmp_path / "p"), *QUICK]) == 0
+    photos_of(photos_of(tmp_path / "q", "red", count=2), "green", count=2)
+    assert main(["learn", str(model), str(tmp_path / "q"), "--include-known", *QUICK]) == 0
+    assert main(["undo", str(model)]) == 0
+    assert main(["forget", str(model), "red"]) == 0
+    assert main(["learn", str(model), str(tmp_path / "q"), "--dry-run"]) == 0
+    assert main(["info", str(model)]) == 0
+    assert main(["card", str(model)]) == 0
+    shown = capsys.readouterr().out + (tmp_path / "m.md").read_text()
+    for words in ("skipped 1 photo that", "its 1 photo\n", "kept from 1 photo:", "knows 1 class;", "for 1 class,"):
+        assert words in shown
+    assert not re.search(r"\b1 (photos|classes|images|minutes)", shown)
 
 
 def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
@@ -215,7 +290,7 @@ def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
     assert torch.equal(load_model(small).learner.predict(image).cnn, load_model(own).learner.predict(image).cnn)
     assert main(["learn", str(small), str(photos_of(tmp_path / "x", "grey").rename(tmp_path / "y"))]) == 2
     assert main(["info", str(small)]) == 0
-    assert "it cannot go on learning" in capsys.readouterr().out
+    assert "can predict but not learn more" in capsys.readouterr().out
 
 
 def test_learning_without_keeping_photos(tmp_path):
@@ -229,22 +304,22 @@ def test_learning_without_keeping_photos(tmp_path):
 
 def test_settings_of_a_model_stay(own, learned, capsys):
     assert main(["learn", str(own), str(learned / "first"), "--include-known", "--image-size", "32"]) == 2
-    assert "the model was made with image_size 64, not 32" in capsys.readouterr().err
+    assert "image_size 64, not 32" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--held-out", "0.9", "give a share from 0 to 0.5"),
+        ("--held-out", "0.9", "a share from 0 to 0.5"),
         ("--image-size", "4", "it must be from 8 to 1024"),
-        ("--exemplars", "0", "keep at least 1 photo"),
+        ("--exemplars", "0", "at least 1 photo"),
         ("--epochs", "0", "epochs is 0; it must be above 0"),
         ("--lr", "nan", "lr is nan"),
         ("--batch-size", "-1", "batch_size is -1"),
         ("--threads", "0", "threads is 0; it must be at least 1"),
-        ("--minutes", "0", "it must be auto, never or always, above 0"),
-        ("--workers", "-1", "-1 workers given"),
-        ("--device", "warp", "device is 'warp'"),
+        ("--minutes", "0", "minutes above 0"),
+        ("--workers", "-1", "workers is -1"),
+        ("--device", "warp", "device 'warp' is not available"),
         ("--backbone", "resnet", "backbone is 'resnet'"),
     ],
 )
@@ -263,7 +338,7 @@ def test_a_first_call_needs_two_classes(tmp_path, capsys):
 def test_a_folder_that_is_gone_is_told(tmp_path, capsys):
     photos = photos_of(tmp_path / "p", "red", "blue")
     assert main(["learn", str(tmp_path / "no" / "m"), str(photos), *QUICK]) == 2
-    assert "make it first" in capsys.readouterr().err
+    assert "create it first" in capsys.readouterr().err
     with pytest.raises(DataError):
         read_collection(tmp_path / "nothing")
 
@@ -284,7 +359,7 @@ def test_a_table_is_checked_before_anything_is_shown(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "told"), [("learn", "Give the same command again"), ("predict", "stopped."), ("info", "stopped.")]
+    ("command", "told"), [("learn", "run the same command again"), ("predict", "stopped."), ("info", "stopped.")]
 )
 def test_what_is_told_after_an_interruption_fits_the_command(learned, tmp_path, monkeypatch, capsys, command, told):
     def interrupt(*_, **__):

@@ -63,12 +63,12 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowe
     file.write_text(before + "\n# another thought\n")
     assert main(["run", "--resume", str(folder)]) == 2
     told = capsys.readouterr().err
-    assert f"{file} was changed since the run in {folder} began" in told
+    assert f"{file} was changed after the run in {folder} started" in told
     assert "--allow-changed-method" in told
     assert len(Run(folder).results()) == 1
     assert Run(folder).failure() is None
     assert main(["run", "--resume", str(folder), "--allow-changed-method"]) == 0
-    assert f"{file} was changed since" in " ".join(capsys.readouterr().out.split())
+    assert f"{file} was changed after" in " ".join(capsys.readouterr().out.split())
     assert (folder / "method.py").read_text() == before
     assert main(["run", "--resume", str(folder)]) == 0, "a finished run has nothing left to learn with it"
 
@@ -95,11 +95,11 @@ class Mine(Method):
         ("def broken(:", "Mine", "SyntaxError"),
         (GOOD, "Mind", "Did you mean 'Mine'"),
         ("Mine = 3", "Mine", "no subclass of podnet.methods.Method"),
-        (GOOD.replace("@dataclass(frozen=True, kw_only=True)\n", ""), "Mine", "is no dataclass"),
+        (GOOD.replace("@dataclass(frozen=True, kw_only=True)\n", ""), "Mine", "is not a dataclass"),
         (GOOD.replace('    summary = "nothing"', ""), "Mine", "lacks summary"),
         (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new, state)"),
         (GOOD.replace(", new, state)", ", new)"), "Mine", "takes self, old, new; it must take self, old, new, state"),
-        (GOOD.replace('"epochs"', '"epoch"'), "Mine", "sets 'epoch', which is no field of it. Did you mean 'epochs'"),
+        (GOOD.replace('"epochs"', '"epoch"'), "Mine", "'epoch', which is not one of its fields. Did you mean 'epochs'"),
     ],
 )
 def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
@@ -115,9 +115,9 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("good", "bad", "words"),
     [
-        ('{"ce": student.logits.mean()}', "student.logits.mean()", "gave Tensor; it must give named terms"),
+        ('{"ce": student.logits.mean()}', "student.logits.mean()", "returned Tensor, not named terms"),
         ("student.logits.mean()", "student.logits.mean(1)", "the term ce of phase train is a tensor of shape (120,)"),
-        ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; a term is a scalar tensor"),
+        ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; it must be a scalar tensor"),
         ("constant(0.1)", "0.1", "the lr of phase train is 0.1; give a function"),
         ("return [Phase", "return Phase", "return a list of Phase"),
     ],

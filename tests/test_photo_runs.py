@@ -109,7 +109,7 @@ def test_a_damaged_photo_is_an_error_or_is_left_out_by_name(photos, tmp_path):
     record = Run(tmp_path / "lenient")
     notices = [e.text for e in run(experiment(photos, unreadable="skip"), record) if isinstance(e, Notice)]
     assert len(notices) == 1
-    assert "cannot be read: 1 photo:" in notices[0]
+    assert "skipped 1 photo that cannot be read: " in notices[0]
     assert str(damaged) in notices[0]
     assert [line["memory"] for line in record.results()] == [6, 9, 12]
 
@@ -155,8 +155,8 @@ def test_every_method_learns_from_photos(photos, tmp_path, method):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--dataset", "digits", "--image-size", "32"], "takes no --image-size"),
-        (["--dataset", "imagenet1000", "--subset", "ucir"], "takes no --subset"),
+        (["--dataset", "digits", "--image-size", "32"], "does not use --image-size"),
+        (["--dataset", "imagenet1000", "--subset", "ucir"], "does not use --subset"),
         (["--dataset", "imagenet100"], "first 100 classes"),
         (["--dataset", "imagenet", "--unreadable", "perhaps"], "error or skip"),
         (["--dataset", "imagenet", "--image-size", "0"], "at least 1"),
@@ -188,7 +188,7 @@ def test_exemplars_on_disk_change_nothing(photos, tmp_path):
     assert all(tensors[name] == value for name, value in held_tensors.items() if name != "memory.lengths")
     (on_disk.exemplars / "0002.pack").unlink()  # then the checkpoint before it counts, and makes it again
     notices = [event.text for event in run(chosen, on_disk, "resume") if isinstance(event, Notice)]
-    assert "0002.pack, which holds exemplars, is missing" in notices[0]
+    assert "0002.pack, which contains exemplars, is missing" in notices[0]
     assert outcome(on_disk)[0] == held_lines
     on_disk.clear()
     assert not on_disk.exemplars.exists()

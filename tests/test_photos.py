@@ -277,7 +277,7 @@ class Deadly(bytes):
 
 
 def test_a_process_that_dies_is_told() -> None:
-    with pytest.raises(DataError, match=r"decoding process failed .*; use fewer --workers"):
+    with pytest.raises(DataError, match=r"decoding process failed .*; use fewer workers"):
         only(Photos((Deadly(),), 16, workers=1))
 
 
@@ -439,7 +439,17 @@ def test_unreadable_file_is_an_error(tmp_path: Path, name: str, workers: int) ->
     sentence = str(caught.value)
     assert sentence.startswith(f"{tmp_path / 'bad.JPEG'} cannot be read (")
     assert why in sentence
-    assert sentence.endswith("use --unreadable skip to do without such files.")
+    assert sentence.endswith("; fix or remove it.")
+
+
+def test_an_error_tells_how_to_skip_photos_where_that_can_be_done(tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    hint = "skip such files with --unreadable skip"
+    for name, words in {"bad.png": "cannot be read", "gone.png": "does not exist"}.items():
+        for own, end in {"": f"{'; fix or remove it' * (name == 'bad.png')}.", hint: f" {hint}."}.items():
+            with pytest.raises(DataError, match=words) as caught:
+                only(Photos((tmp_path / name,), 8, hint=own))
+            assert str(caught.value).endswith(end)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -490,7 +500,9 @@ def test_any_damage_is_told() -> None:
     assert 20 < told < 280
 
 
-@pytest.mark.parametrize(("options", "complaint"), [({"size": 0}, "image size of 0"), ({"workers": -1}, "-1 workers")])
+@pytest.mark.parametrize(
+    ("options", "complaint"), [({"size": 0}, "image size is 0"), ({"workers": -1}, "workers is -1")]
+)
 def test_settings_that_cannot_be(options: dict[str, int], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         Photos((), **options)
@@ -562,7 +574,7 @@ def test_only_kept_photos_have_a_state(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_cannot_be_kept(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.png cannot be kept"):
+    with pytest.raises(DataError, match=r"cannot keep .*gone\.png"):
         Photos((tmp_path / "gone.png",), unreadable="skip").kept()
 
 
@@ -631,7 +643,7 @@ def test_a_damaged_pack_is_named(tmp_path: Path, damage: str) -> None:
     whole = path.read_bytes()
     broken = {"changed": whole[:5] + b"?" + whole[6:], "short": whole[:-1], "nothing": b""}
     path.unlink() if damage == "missing" else path.write_bytes(broken[damage])
-    with pytest.raises(DamagedFileError, match=r"0003\.pack, which holds exemplars, is missing or damaged"):
+    with pytest.raises(DamagedFileError, match=r"0003\.pack, which contains exemplars, is missing or damaged"):
         Pack.open(path)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from argparse import Namespace
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,10 +19,10 @@ from matplotlib.image import imread
 from rich.console import Console
 from safetensors.numpy import save_file
 
+from podnet.cli.report import compare_command, report_command
 from podnet.errors import PodnetError
 from podnet.methods import METHODS
 from podnet.report import compare
-from podnet.report.commands import compare_command, report_command
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
 from podnet.report.page import write_page
 from podnet.report.plots import (
@@ -177,7 +178,7 @@ def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path)
     assert rows["podnet (CNN)"][:2] == ["**76.00**", "**61.00**"]
     assert rows["joint (CNN)"][:2] == ["96.00", "81.00"]
     assert not any("**" in values[-1] for values in rows.values())
-    assert "which does not compete for the best: joint." in text
+    assert "and not ranked: joint." in text
     assert "n of m" not in text
     assert {name for name, method in METHODS.items() if method.sees_all_data} == set(compare.UPPER_BOUNDS)
 
@@ -413,16 +414,16 @@ def test_first_tasks_alone_and_damaged_runs_in_a_folder_are_left_out_with_a_note
         short.results_file.write_text(short.results_file.read_text().replace('"tasks": 3', '"tasks": 1'))
     damaged = make_run(tmp_path / "damaged")
     damaged.results_file.write_text("no JSON\n")
-    assert compare_command([str(tmp_path)]) == 0
+    assert compare_command(Namespace(runs=[str(tmp_path)])) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "1 runs of a first task alone are left out" in out
-    assert "damaged cannot be read (" in out
+    assert "skipped 1 run in" in out
+    assert "damaged, which cannot be read (" in out
     assert "podnet, classes 4 (CNN)" in out
     assert "joint, classes 2 (CNN)" in out
     assert "podnet, classes 2" not in out
-    assert compare_command([str(first.folder)]) == 0  # asked for by its name
+    assert compare_command(Namespace(runs=[str(first.folder)])) == 0  # asked for by its name
     with pytest.raises(PodnetError, match="is damaged"):
-        compare_command([str(damaged.folder)])
+        compare_command(Namespace(runs=[str(damaged.folder)]))
 
 
 def test_an_unfinished_run_stands_beside_the_finished_ones_of_its_kind(tmp_path):
@@ -477,9 +478,9 @@ def test_the_report_of_a_folder_of_runs(tmp_path, capsys):
     make_run(tmp_path / "runs" / "b", lambda_c="<script>", seed=2, offset=2.0, environment=ENVIRONMENT)
     make_run(tmp_path / "runs" / "below" / "c", tasks=2, method="bic", nme=False)
     make_run(tmp_path / "runs" / "just started", tasks=0)
-    assert report_command([str(tmp_path / "runs")], str(tmp_path / "out")) == 0
+    assert report_command(Namespace(runs=[str(tmp_path / "runs")], output=str(tmp_path / "out"))) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "just started has no finished task and is left out" in out
+    assert "just started, which has no finished task." in out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "accuracy-on-all-classes-seen.pdf",
         "accuracy-on-all-classes-seen.png",
@@ -551,7 +552,7 @@ def test_compare_puts_runs_side_by_side(tmp_path, capsys, monkeypatch):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", seed=2, tasks=2)
     make_run(tmp_path / "c", method="bic", nme=False, lr=0.5, bias_epochs=7)
-    assert compare_command([str(tmp_path / name) for name in "abc"]) == 0
+    assert compare_command(Namespace(runs=[str(tmp_path / name) for name in "abc"])) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["seed", "1", "2", "1"] in lines
     assert ["lr", "0.1", "0.1", "0.5"] in lines
@@ -567,29 +568,29 @@ def test_many_runs_are_compared_in_blocks_that_fit(tmp_path, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     for seed in range(9):
         make_run(tmp_path / f"run{seed}", seed=seed, offset=float(seed))
-    assert compare_command([str(tmp_path)]) == 0
+    assert compare_command(Namespace(runs=[str(tmp_path)])) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     shown = [number for line in lines if re.match(r"4 ", line) for number in line.split()[1:]]
     assert shown == [f"{61 + seed + nme:.2f}" for seed in range(9) for nme in (0, 1)]
 
 
-@pytest.mark.parametrize("command", [compare_command, lambda folders: report_command(folders, "/nowhere")])
+@pytest.mark.parametrize("command", [compare_command, report_command])
 def test_folders_without_results_get_one_sentence(command, tmp_path):
     make_run(tmp_path / "started", tasks=0)
     (tmp_path / "empty").mkdir()
     for name, words in {
         "started": "no task is finished",
-        "empty": "holds no run",
+        "empty": "contains no run",
         "absent": "there is no folder",
     }.items():
         with pytest.raises(PodnetError, match=f"{name}.*{words}|{words}.*{name}"):
-            command([str(tmp_path / name)])
+            command(Namespace(runs=[str(tmp_path / name)], output="/nowhere"))
 
 
 def test_a_run_named_twice_counts_once(tmp_path):
     make_run(tmp_path / "a")
-    report_command([str(tmp_path / "a"), str(tmp_path)], str(tmp_path / "out"))
+    report_command(Namespace(runs=[str(tmp_path / "a"), str(tmp_path)], output=str(tmp_path / "out")))
     assert {line["count"] for line in csv.DictReader(io.StringIO((tmp_path / "out" / "averages.csv").read_text()))} == {
         "1"
     }

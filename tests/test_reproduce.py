@@ -267,7 +267,8 @@ def test_two_commands_at_once_run_everything_once(tmp_path):
     both = [subprocess.Popen([*arguments, *more], stdout=subprocess.PIPE, text=True) for more in ([], alone)]
     printed = "".join(process.communicate()[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    assert printed.count(" done ") == 6  # three numbers of proxies and three first tasks
+    # Three numbers of proxies and three first tasks; done in both, if one ends while the other is about to start it.
+    assert printed.count(" done ") >= 6
     for record in planned("proxies", tmp_path)[:3]:
         entries = json.loads((record.record.folder / "environment.json").read_text())
         assert len(entries) == 2  # of its first task and its own: nobody resumed it
@@ -362,7 +363,7 @@ def test_a_cell_that_lacks_class_orders_says_so_and_is_not_the_best(tmp_path):
     [grid] = grids(chosen, "smoke", runs)
     competes = {label: cells[0].competes for label, cells in grid.rows}
     assert competes == {"UCIR (NME)": True, "UCIR (CNN)": True, "PODNet (NME)": False, "PODNet (CNN)": False}
-    assert grid.notes[-1].endswith("do not compete for the best: PODNet, 50 steps (1 of 3).")
+    assert grid.notes[-1].endswith("not all class orders are finished: PODNet, 50 steps (1 of 3).")
 
 
 class Instant(nullcontext):
@@ -493,9 +494,9 @@ def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, 
     arguments = ["--scale", "smoke", "--only", "PODNet", "--columns", "5,10", "--dry-run", "--output", str(tmp_path)]
     assert main(["reproduce", "all", *arguments, "--threads", "1"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "PODNet, 5 exemplars a class" in printed
+    assert "PODNet, 5 exemplars per class" in printed
     assert "PODNet, 5 steps" in printed
-    assert "proxies a class" not in printed  # none of them is 5
+    assert "proxies per class" not in printed  # none of them is 5
 
 
 @pytest.mark.parametrize(
@@ -516,10 +517,10 @@ def test_all_leaves_out_the_tables_without_the_rows_asked_for(tmp_path, capsys, 
         (["cifar100", "--scale", "smoke", "--fidelity", "text"], "invalid choice"),
         ([*DISTILLATION, "--set", "GradCum:lambda_c=1"], "Did you mean 'GradCam'"),
         ([*DISTILLATION, "--set", "GradCam:lambda_c=-1"], "lambda_c is -1.0; it must be 0 or more"),
-        ([*DISTILLATION, "--set", "GradCam:lambda_d=1"], "which is no option of it to set"),
+        ([*DISTILLATION, "--set", "GradCam:lambda_d=1"], "--set cannot change 'lambda_d' of GradCam"),
         ([*DISTILLATION, "--set", "GradCam"], "write ROW:OPTION=VALUE"),
-        ([*DISTILLATION, "--set", "GradCam:seed=3"], "which is no option of it to set"),
-        ([*DISTILLATION, "--set", "GradCam:fidelity=paper"], "which is no option of it to set"),
+        ([*DISTILLATION, "--set", "GradCam:seed=3"], "--set cannot change 'seed' of GradCam"),
+        ([*DISTILLATION, "--set", "GradCam:fidelity=paper"], "--set cannot change 'fidelity' of GradCam"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, words, capsys, tmp_path):

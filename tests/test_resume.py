@@ -10,6 +10,7 @@ import signal
 import pytest
 import torch
 
+from podnet.cli import main
 from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
 from podnet.io.tensors import load_tensors
@@ -240,3 +241,36 @@ def test_two_processes_cannot_write_the_same_run(tmp_path):
     with pytest.raises(PodnetError, match="another process"):
         next(do_run(tmp_path / "run", resume=True))
     records.close()
+
+
+def options_of(**options):
+    values = OPTIONS | {"method": "podnet", "finetune_epochs": 2} | options
+    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def test_a_run_from_the_first_task_of_another_equals_one_from_nothing(tmp_path):
+    """Of a finished run of other steps and another memory; its first task was learned in the same way."""
+    other = {"increment": 2, "memory_per_class": 3, "finetune_epochs": 1}
+    assert main(["run", *options_of(**other), "--output", str(tmp_path / "other")]) == 0
+    assert main(["run", *options_of(), "--output", str(tmp_path / "alone")]) == 0
+    from_base = ["--from-base", str(tmp_path / "other"), "--output", str(tmp_path / "based")]
+    assert main(["run", *options_of(), *from_base]) == 0
+    assert_same_outcome(tmp_path / "alone", tmp_path / "based")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"epochs": 1}, "learned with epochs 1, not 2"),
+        ({"base": 3}, "learned with classes 3, not 4"),
+        ({"seed": 2}, "learned with seed 2, not 1"),
+        (None, "has no trained first task"),
+    ],
+)
+def test_a_first_task_learned_in_another_way_is_refused(other, words, tmp_path, capsys):
+    if other is not None:
+        assert main(["run", *options_of(**other), "--output", str(tmp_path / "other")]) == 0
+    from_base = ["--from-base", str(tmp_path / "other"), "--output", str(tmp_path / "based")]
+    assert main(["run", *options_of(), *from_base]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "based").exists()

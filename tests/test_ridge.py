@@ -118,5 +118,5 @@ def test_degenerate_features_are_answered_and_an_empty_class_is_refused():
     torch.testing.assert_close(linear(same.double()), torch.full((4, 2), 0.5, dtype=torch.float64))
     one = Fitted(torch.randn(3, 5), torch.zeros(3, dtype=torch.int64), 1)
     assert torch.isfinite(torch.cat([part for _, part in one.left_out()])).all()
-    with pytest.raises(ValueError, match="every class"):
+    with pytest.raises(ValueError, match="at least one photo"):
         Fitted(same, torch.tensor([0, 0, 2, 2]), 3)

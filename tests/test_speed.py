@@ -219,7 +219,7 @@ def test_bench_prints_and_writes_figures(tmp_path, capsys):
     for entry in found.values():
         assert entry["spread"][0] <= entry["value"] <= entry["spread"][1]
         assert entry["unit"]
-    assert "crop, mirror image" in capsys.readouterr().out
+    assert "crop, mirror" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_every_truncation_and_every_addition_is_noticed(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff" * 100, bytes(8), b'{"json": 1}' * 20])
 def test_a_file_of_another_kind_is_refused(tmp_path, content):
     (tmp_path / "t").write_bytes(content)
-    with pytest.raises(DamagedFileError, match="not a file of ours"):
+    with pytest.raises(DamagedFileError, match="was not written by podnet"):
         load_tensors(tmp_path / "t")
 
 

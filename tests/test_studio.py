@@ -23,10 +23,9 @@ from podnet.cli import main
 from podnet.data.decode import decode
 from podnet.errors import PodnetError
 from podnet.io.files import GrowingLines, append_line, is_locked, keep_lines, locked, write_atomically
-from podnet.model.changing import changing
+from podnet.model.changing import accept, can_undo, changing, undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.undo import accept, can_undo, undo
 from podnet.paper.numbers import published
 from podnet.studio.index import RunIndex
 from podnet.studio.model_view import ModelView, interval_of, nearest_classes, plane
@@ -264,7 +263,7 @@ def test_a_run_that_was_replaced_is_another_run(tmp_path):
     make_run(tmp_path / "a", 3, seed=1, epochs=1, base=4)
     index.refresh()
     [first] = index.since(0).runs
-    run = index.run(json.loads(first)["id"])
+    run = index.entry(json.loads(first)["id"]).run
     assert len(run.epochs()) == 3
     before = run.generation(run.epochs_file)
     shutil.rmtree(tmp_path / "a")
@@ -272,7 +271,7 @@ def test_a_run_that_was_replaced_is_another_run(tmp_path):
     index.refresh()
     [second] = index.since(0).runs
     assert json.loads(first)["curves"] != json.loads(second)["curves"]
-    run = index.run(json.loads(second)["id"])
+    run = index.entry(json.loads(second)["id"]).run
     assert [line["task"] for line in run.results()] == [0, 1, 2]
     assert len(run.epochs()) == 6
     assert run.generation(run.epochs_file) != before
@@ -370,7 +369,7 @@ def test_the_model_and_its_classes(shown, taught):
     assert low < best <= high + 1e-9
     for photo in ("0/photos/0", "9/photos/0"):
         answer = shown.get(f"/api/model/classes/{photo}")
-        assert (answer.status_code, answer.json()["detail"]) == (422, "the model keeps no photos.")
+        assert (answer.status_code, answer.json()["detail"]) == (422, "the model has no photos.")
 
 
 def test_a_trained_model_shows_its_exemplars_and_proxies(trained):
@@ -404,7 +403,7 @@ def test_what_is_kept_is_told(taught, tmp_path, keep, kept, of):
     assert len(described["map"]["middles"]) == 3
     small = tmp_path / "small.podnet"
     assert main(["export", str(path), "--format", "podnet", "--output", str(small)]) == 0
-    assert ModelView(small).describe()["kept"] == "nothing of its photos"
+    assert ModelView(small).describe()["kept"] == "no data from its photos"
 
 
 def test_the_interval_holds_the_shares_that_chance_could_have_turned_into_this_one():
@@ -556,7 +555,7 @@ def test_teach_undo_forget(model, grey):
         assert client.post("/api/teach", json={}).status_code == 202
         again = client.post("/api/teach", json={})
         assert again.status_code == 409
-        assert "it is being taught ash at the moment" in again.json()["detail"]
+        assert "the model is learning ash" in again.json()["detail"]
         assert client.post("/api/model/forget", json={"name": "red"}).status_code == 409
         assert client.post("/api/draft", params={"name": "ash"}, content=grey[0]).status_code == 409
         done = wait_for(client, ("done", "failed"))
@@ -590,7 +589,7 @@ def test_a_new_model_from_the_page(tmp_path, taught):
     (tmp_path / "torch.py").write_text("raise SystemExit('a stranger ran')")
     with serving(tmp_path / "runs", path) as client:
         assert client.get("/api/model").json() == {"file": "new.podnet", "exists": False}
-        assert "teach it two classes" in client.post("/api/predict", content=b"x").json()["detail"]
+        assert "teach two classes" in client.post("/api/predict", content=b"x").json()["detail"]
         for name in ("red", "blue"):
             for file in sorted((taught.parent / "photos" / name).iterdir()):
                 client.post("/api/draft", params={"name": name}, content=file.read_bytes())
@@ -639,7 +638,7 @@ def test_the_server_survives_a_killed_training(trained, tmp_path, grey):
             time.sleep(0.1)
         os.kill(worker_of(client.server), signal.SIGKILL)
         failed = wait_for(client, ("failed",))
-        assert "was killed (SIGKILL). The model is as it was" in failed["message"]
+        assert "was killed (SIGKILL). The model is unchanged" in failed["message"]
         assert model.read_bytes() == before
         assert len(client.get("/api/draft").json()[0]["photos"]) == 10  # to teach again
         client.post("/api/teach", json={"epochs": 1000})
@@ -657,7 +656,10 @@ def test_the_server_survives_a_killed_training(trained, tmp_path, grey):
 def test_without_a_model_the_page_says_so(several):
     for path in ("/api/model", "/api/teach", "/api/model/classes/0/photos/0"):
         answer = several.get(path)
-        assert (answer.status_code, answer.json()["detail"]) == (404, "the page was started without --model.")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            404,
+            "no model: podnet studio was started without --model.",
+        )
 
 
 def test_everything_is_documented(several):

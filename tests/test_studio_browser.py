@@ -160,7 +160,7 @@ def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
 def test_compare_two_runs_by_keyboard_and_take_them_home(shop, open_page):
     page = open_page(address_of(shop, "runs"))
     for name in ("first", "second"):
-        page.get_by_label(f"Choose {name}").focus()
+        page.get_by_label(f"Select {name}").focus()
         page.keyboard.press("Space")
     page.get_by_role("button", name="Compare 2 runs").focus()
     page.keyboard.press("Enter")
@@ -248,7 +248,7 @@ def test_open_the_matrix(shop, open_page):
     last = matrix.locator("tbody tr").last
     until(page, lambda: [float(x) for x in last.inner_text().split()[1:]] == pytest.approx(wanted, abs=0.006))
     headings = page.locator("h3").all_inner_texts()
-    for wanted in ("Each class: when it was new, and now", "Confusion matrix after the last task", "Losses: train"):
+    for wanted in ("Each class: when new, and now", "Confusion matrix after the last task", "Losses: train"):
         assert wanted in headings
     page.get_by_text("podnet run --config").wait_for()
 
@@ -264,7 +264,7 @@ def test_drop_teach_recognise_undo(shop, open_page):
     assert red.get_by_title("CNN", exact=False).inner_text() == "classifier"
     assert red.locator("canvas").count() == 1
     stranger = page.locator("article", has=page.get_by_role("heading", name="0.png"))
-    assert stranger.locator(".verdict").inner_text().startswith("unknown\nIt looks like none of its classes.")
+    assert stranger.locator(".verdict").inner_text().startswith("unknown\nNot like any of its classes.")
     page.get_by_role("link", name="Teach").click()
     page.get_by_label("Name of the class").fill("ash")
     drop(page, ".drop", sorted((shop.folder / "more" / "grey").iterdir()))
@@ -272,10 +272,10 @@ def test_drop_teach_recognise_undo(shop, open_page):
     assert page.get_by_label("Epochs").is_hidden()  # nothing is trained
     page.get_by_role("button", name="Teach").click()
     page.get_by_text("Learning ash").wait_for()
-    page.get_by_text("It has learned ash.").wait_for()
+    page.get_by_text("Learned ash.").wait_for()
     assert "new classes" in page.locator(".notice.good table").first.inner_text()
-    page.get_by_text("Accuracy measured on 40 photos, each classified by the model without it").wait_for()
-    page.get_by_text("Each class, by the").click()
+    page.get_by_text("on 40 photos, each judged by a model that has not seen it.").wait_for()
+    page.get_by_text("Each class (").click()
     page.get_by_role("region", name="Each class, table").get_by_role("rowheader", name="ash").wait_for()
     require_accessible(page)
     page.get_by_role("link", name="Try", exact=True).click()
@@ -308,14 +308,14 @@ def test_a_lesson_that_did_harm_is_told_first_and_undone(shop, tmp_path, open_pa
         drop(page, ".drop", sorted((tmp_path / "more" / "red").iterdir()))
         page.locator(".thumbs li").nth(19).wait_for()
         page.get_by_role("button", name="Teach").click()
-        page.get_by_text("It has learned crimson.").wait_for()
+        page.get_by_text("Learned crimson.").wait_for()
         warning = page.locator(".notice:visible").first
-        warning.get_by_text("It is WORSE on the classes it knew").wait_for()
+        warning.get_by_text("WORSE on the old classes").wait_for()
         worse = client.get("/api/teach").json()["worse"]
         assert f"{worse[0]:.1f} % before, {worse[1]:.1f} % now" in warning.inner_text()
         page.get_by_role("link", name="Model", exact=True).click()
         page.get_by_role("heading", name="crimson").wait_for()
-        page.get_by_text("It is WORSE on the classes it knew").wait_for()
+        page.get_by_text("WORSE on the old classes").wait_for()
         page.get_by_role("button", name="Undo").click()
         page.get_by_role("heading", name="crimson").wait_for(state="detached")
         assert page.get_by_text("WORSE").count() == 0
@@ -347,7 +347,7 @@ def test_a_training_is_followed_and_stopped(tmp_path, shop, open_page):
         )
         assert focused == "Stop"  # news do not take the keyboard away
         page.keyboard.press("Enter")
-        page.locator(".notice", has_text="stopped; the model is as it was.").wait_for()
+        page.locator(".notice", has_text="stopped; the model is unchanged.").wait_for()
 
 
 def test_the_skip_link_stays_on_the_view(shop, open_page):
@@ -400,10 +400,10 @@ def test_a_run_that_is_deleted_while_it_is_shown(tmp_path, open_page):
         page = open_page(f"{client.address}#/run/{runs_of(client)['one']['id']}")
         page.wait_for_selector(".plot[data-drawn=yes]")
         shutil.rmtree(tmp_path / "one")
-        page.get_by_text("There is no such run, or its folder is gone.").wait_for()
+        page.get_by_text("This run does not exist, or its folder was deleted.").wait_for()
         make_run(tmp_path / "one", 3, epochs=1, base=4)
         page.get_by_text("3 of 3 tasks").wait_for()
-        assert page.get_by_text("its folder is gone").is_hidden()
+        assert page.get_by_text("its folder was deleted").is_hidden()
 
 
 def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_path, open_page):
@@ -412,7 +412,7 @@ def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_p
         port = str(client.base_url.port)
         page = open_page(client.address)
         page.get_by_text("live", exact=True).wait_for()
-    page.get_by_text("connection lost").wait_for()
+    page.get_by_text("connection lost, retrying").wait_for()
     make_run(tmp_path / "runs" / "two", 1, epochs=1, base=4)
     with serving(tmp_path / "runs", None, "--port", port):
         page.get_by_role("link", name="two").wait_for()

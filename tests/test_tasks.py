@@ -54,7 +54,7 @@ def test_mean_and_deviation_are_those_of_the_pixels():
 
 def test_labels_that_are_no_numbers_of_classes_are_refused():
     pair = (np.zeros((3, 2, 2), np.uint8), np.array([0, 1, 20_261_116]))
-    with pytest.raises(DataError, match="a label is 20261116, but there are 3 training images"):
+    with pytest.raises(DataError, match="a label is 20261116, but there are only 3 training images"):
         from_arrays(pair, pair)
 
 
@@ -242,23 +242,23 @@ def test_classes_cuts_the_order_after_it_is_made(dataset, kind, classes):
 
 @pytest.mark.parametrize("classes", [0, -1, 7])
 def test_a_cut_outside_the_order_is_refused(dataset, classes):
-    with pytest.raises(ConfigError, match=f"classes is {classes}; the order has 6"):
+    with pytest.raises(ConfigError, match=f"classes is {classes}; it must be from 1 to 6"):
         class_order("natural", dataset, 0, classes)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ant,gnu", r"'gnu'.*no class of zoo"),
+        ("ant,gnu", r"'gnu'.*not a class of zoo"),
         ("0,6", r"'6'.*0 to 5"),
         ("-1,2", r"'-1'"),
         ("1.5", r"'1.5'"),
         ("2,ant,cat", r"'cat' twice"),
         ("1,1", r"'bee' twice"),
-        ("3,1,2", r"names 3 of the 6 classes of zoo; name all of them, or give --classes 3"),
-        ("4", r"names 1 of the 6 classes"),
-        (",", r"names no class"),
-        ("", r"names no class"),
+        ("3,1,2", r"3 of the 6 classes of zoo; list all of them, or use --classes 3"),
+        ("4", r"1 of the 6 classes"),
+        (",", r"has no classes"),
+        ("", r"has no classes"),
     ],
 )
 def test_unknown_repeated_and_missing_classes_are_refused(dataset, spec, message):

@@ -26,7 +26,8 @@ from podnet.engine.team import ALONE, SynchronisedBatchNorm2d, Team, joined
 from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer
 from podnet.errors import DataError, PodnetError
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods import UCIR, PODNet
+from podnet.methods import UCIR, PODNet, Replay
+from podnet.methods.der import DER
 from podnet.nets.network import frozen_copy
 from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
@@ -147,6 +148,8 @@ FUNCTIONS = {
     "podnet": partial(two_tasks, method=small()),
     # A small rate: without blocks that start as their shortcuts, rounding grows a thousandfold in two epochs at 0.1.
     "ucir": partial(two_tasks, method=UCIR(epochs=1, batch_size=33, lr=0.001, ranking_weight=0.0)),
+    "mixing": partial(two_tasks, method=Replay(epochs=1, batch_size=33, augmentation=("trivial", "cutout", "cutmix"))),
+    "der": partial(two_tasks, method=DER(epochs=1, classifier_epochs=2, batch_size=33, lr=0.01)),
     "unsynchronised": partial(two_tasks, method=small(epochs=1, finetune_epochs=1), sync_batchnorm=False),
     "shares": shares_of_photos,
     "exchanges": exchanges,
@@ -173,7 +176,7 @@ def test_losses_and_gradients_are_those_of_one_process(pair, fidelity):
                 torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-5, msg=lambda m, u=update: f"update {u}: {m}")
 
 
-@pytest.mark.parametrize("name", ["podnet", "ucir"])
+@pytest.mark.parametrize("name", ["podnet", "ucir", "mixing", "der"])
 def test_two_tasks_come_to_what_one_process_comes_to(pair, name):
     """BatchNorm synchronised, in training mode: statistics, exemplars, means and predictions are those of one."""
     alone = FUNCTIONS[name](ALONE)
@@ -193,7 +196,7 @@ def test_two_tasks_come_to_what_one_process_comes_to(pair, name):
 
 
 def test_both_processes_hold_the_same_to_the_last_bit(pair):
-    for name in ("podnet", "ucir", "unsynchronised"):
+    for name in ("podnet", "ucir", "mixing", "der", "unsynchronised"):
         first, second = (pair[rank][name]["tensors"] for rank in range(2))
         assert first.keys() == second.keys()
         assert all(torch.equal(first[key], second[key]) for key in first), name

@@ -221,9 +221,9 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     options = ["--backbone", "timm:test_vit", "--train", "always", "--dry-run"]
     assert main(["learn", str(tmp_path / "m"), photos, *options]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "image size 160 (what timm:test_vit was made for)" in shown
+    assert "image size 160 (native size of timm:test_vit)" in shown
     assert "weights hub (pretrained" in shown
-    assert "lr 0.0005 (to keep what pretrained features know)" in shown
+    assert "lr 0.0005 (to preserve the pretrained features)" in shown
     assert "epochs 30 (about 500 updates" in shown
 
 
@@ -232,10 +232,10 @@ def test_what_is_chosen_for_a_pretrained_network(tmp_path, capsys):
     [
         (["--backbone", "timm:tset_vit"], "timm has no network 'tset_vit'. Did you mean 'test_vit'?"),
         (["--backbone", "timm:hf-hub:someone/model"], "timm has no network 'hf-hub:someone/model'"),
-        (["--backbone", "timm:test_vit", "--image-size", "64"], "timm:test_vit sees 160 pixels, not 64"),
+        (["--backbone", "timm:test_vit", "--image-size", "64"], "image_size is 64; timm:test_vit needs 160"),
         (["--backbone", "timm:test_vit", "--weights", "w.bin"], "give a .safetensors, .pth or .pt file that exists"),
-        (["--backbone", "resnet32", "--weights", "hub"], "resnet32 starts from random weights"),
-        (["--backbone", "timm:convit_tiny", "--weights", "none"], "cannot be asked for its maps"),
+        (["--backbone", "resnet32", "--weights", "hub"], "for resnet32 give 'none' or a file"),
+        (["--backbone", "timm:convit_tiny", "--weights", "none"], "does not return feature maps"),
         (["--backbone", "resnet99"], "lite2 or timm:NAME. Did you mean 'resnet32'?"),
     ],
 )
@@ -280,6 +280,6 @@ def test_the_estimator_takes_them_too(timm, tmp_path):
     made.save(tmp_path / "c.podnet")
     again = PODNetClassifier.load(tmp_path / "c.podnet", device="cpu")
     np.testing.assert_array_equal(again.predict_proba(images), made.predict_proba(images))
-    with pytest.raises(ConfigError, match=re.escape("lite0 starts from random weights")):
+    with pytest.raises(ConfigError, match=re.escape("for lite0 give 'none'")):
         PODNetClassifier(weights="hub").fit(images, labels)
     assert made.model_.learner.transform.mean == expected_images("timm:test_resnet").mean

@@ -6,42 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from coloured import HUES, photos_of
+from coloured import HUES, TRAINED, accuracy, copied, photos_of, two_lessons
 from podnet.cli import main
 from podnet.data.collection import Collection, read_collection
 from podnet.errors import PodnetError
 from podnet.model import lessons
-from podnet.model.changing import changing, checkpoint_file
+from podnet.model.changing import accept, changing, checkpoint_file, undo
 from podnet.model.loading import load_model
 from podnet.model.measure import confidences, fit_temperatures
 from podnet.model.planning import plan, prepare
-from podnet.model.predict import predict
 from podnet.model.settings import choose
-from podnet.model.undo import accept, undo
-
-TRAINED = ["--backbone", "resnet32", "--image-size", "16", "--epochs", "4", "--finetune-epochs", "2"]
-TRAINED += ["--exemplars", "4", "--workers", "0"]
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A model that learned three classes, then one more; and the photos."""
-    root = tmp_path_factory.mktemp("own")
-    first = photos_of(root / "first", "red", "green", "blue")
-    second = photos_of(root / "second", "grey")
-    assert main(["learn", str(root / "m.podnet"), str(first), *TRAINED]) == 0
-    before = (root / "m.podnet").read_bytes()
-    assert main(["learn", str(root / "m.podnet"), str(second), *TRAINED]) == 0
-    (root / "before.podnet").write_bytes(before)
-    return root
+    return two_lessons(tmp_path_factory.mktemp("own"), TRAINED)
 
 
 @pytest.fixture
 def own(learned, tmp_path):
-    """A copy of the model, to be changed."""
-    path = tmp_path / "m.podnet"
-    path.write_bytes((learned / "m.podnet").read_bytes())
-    return path
+    return copied(learned / "m.podnet", tmp_path)
 
 
 def test_it_learns_and_goes_on_learning(learned):
@@ -59,16 +43,11 @@ def test_it_learns_and_goes_on_learning(learned):
     assert [name.split("-")[0] for name in left] == [".m.podnet.before"]  # for undo
 
 
-def accuracy(model, collection):
-    answers = predict(model, [(photo.label, photo.source) for photo in collection.photos], "nme")
-    return np.mean([answer.file == answer.ranked[0][0] for answer in answers])
-
-
 def test_known_classes_are_refreshed_only_when_asked(own, learned, tmp_path, capsys):
     more = photos_of(tmp_path / "more", "red", first=30)
     before = own.read_bytes()
     assert main(["learn", str(own), str(more), *TRAINED]) == 2
-    assert "--include-known refreshes them" in capsys.readouterr().err
+    assert "use --include-known to refresh them" in capsys.readouterr().err
     assert own.read_bytes() == before
     assert main(["learn", str(own), str(more), "--include-known", *TRAINED]) == 0
     model = load_model(own)
@@ -137,11 +116,11 @@ def test_what_an_interrupted_call_left_goes_when_it_no_longer_fits(own, learned,
 
     interrupt()
     assert main(["info", str(own)]) == 0
-    assert f"Repeat its command to continue, or delete {left}." in capsys.readouterr().out
+    assert f"Repeat it to continue, or delete {left}." in capsys.readouterr().out
     accept(own)  # changes nothing
     assert left.exists()
     assert main(["learn", str(own), str(extra), *TRAINED, "--epochs", "1", "--finetune-epochs", "1"]) == 0
-    assert "was interrupted, but with other photos or settings" in capsys.readouterr().out
+    assert "the interrupted lesson had other photos or settings" in capsys.readouterr().out
     assert not left.exists()
     assert main(["info", str(own)]) == 0
     assert "interrupted" not in capsys.readouterr().out
@@ -174,7 +153,7 @@ def test_a_forgotten_class_leaves_no_trace(own, learned, capsys):
     interrupted.write_bytes(b"of an interrupted call, with the same photos")
     assert main(["forget", str(own), "green"]) == 0
     assert not interrupted.exists()
-    assert "forgot green: its name and all that was kept of its 6 photos are gone" in capsys.readouterr().out
+    assert "forgot green: removed its name and all data kept from its 6 photos" in capsys.readouterr().out
     written = own.read_bytes()
     for secret in (*gone, proxies, b"green"):
         assert secret not in written

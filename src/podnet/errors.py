@@ -32,6 +32,10 @@ class DamagedFileError(PodnetError):
     """One of our files, truncated or changed after it was written."""
 
 
+class NotAModelError(PodnetError):
+    """A picture or a folder where a model file is expected."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as " Did you mean 'epochs'?", or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
@@ -43,6 +47,20 @@ def one_of(option: str, value: object, known: Iterable[str]) -> str:
     if value not in (names := sorted(known)):
         raise ConfigError(f"{option} is {value!r}; it must be one of {', '.join(names)}.{nearest(str(value), names)}")
     return str(value)
+
+
+def counted(count: int, word: str) -> str:
+    """The number and the word, such as 1 photo, 2 photos, 3 classes."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}{'es' if word.endswith('s') else 's'}"
+
+
+def in_words(names: Iterable[str], most: int = 10) -> str:
+    """Names as text: "a, b and c". Of a long list the first ones and the number of the others."""
+    words = list(names)
+    if len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def printable(name: str | Path) -> str:

@@ -49,7 +49,7 @@ def pod(
     each and sums the squared distances.
     """
     if len(old_maps) != len(new_maps) or not new_maps:
-        raise ValueError(f"pod got {len(old_maps)} old and {len(new_maps)} new maps; give one pair for each stage.")
+        raise ValueError(f"pod got {len(old_maps)} old and {len(new_maps)} new maps; give one pair per stage.")
     total = new_maps[0].new_zeros(())
     for old, new in zip(old_maps, new_maps, strict=True):
         pairs = list(zip(_pooled(old, pooling), _pooled(new, pooling), strict=True))

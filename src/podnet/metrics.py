@@ -69,6 +69,6 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
 def confusion_matrix(predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int) -> NDArray[np.int64]:
     """Counts (classes, classes): row = true class, column = predicted class."""
     if len(targets) and max(int(predictions.max()), int(targets.max())) >= classes:
-        raise ValueError(f"labels must be below {classes}, the number of classes.")
+        raise ValueError(f"labels must be below the number of classes, {classes}.")
     counts = np.bincount(targets.astype(np.int64) * classes + predictions.astype(np.int64), minlength=classes**2)
     return counts.reshape(classes, classes)

@@ -143,7 +143,7 @@ class Fitted:
         features = features.double()
         counts = torch.bincount(labels, minlength=classes) if sums is None else sums.counts
         if not counts.all():
-            raise ValueError("every class needs at least one photo.")
+            raise ValueError("each class needs at least one photo.")
         self.labels, self.classes = labels, classes
         self._shares = 1 / (classes * counts[labels].double())  # p
         root = self._shares.sqrt()[:, None]
@@ -208,8 +208,7 @@ def _spread(sums: Sums, means: Tensor, centre: Tensor) -> Tensor:
 def _decomposed(weighed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Q (N, K), V (D, K) and s (K,) with B = Q Vᵀ, QᵀQ = diag(s), from the smaller of B Bᵀ and Bᵀ B."""
     if len(weighed) <= weighed.shape[1]:
-        spectrum, vectors = _eigen(weighed @ weighed.t())
-        spectrum, vectors = _nonzero(spectrum, vectors)
+        spectrum, vectors = _nonzero(*_eigen(weighed @ weighed.t()))
         lengths = spectrum.sqrt()
         return vectors * lengths, weighed.t() @ (vectors / lengths), spectrum
     spectrum, vectors = _nonzero(*_eigen(weighed.t() @ weighed))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podnet.bench.alone import alone
-from podnet.bench.measure import Figure, ratio, seconds
+from podnet.bench.measure import Figure, alone, ratio, seconds
 from podnet.bench.scene import before_a_step
 from podnet.methods import PODNet
 

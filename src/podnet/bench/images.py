@@ -31,9 +31,7 @@ def augmentation(quick: bool) -> dict[str, Figure]:
         "pillow": lambda: torch.stack([plain.augment(picture, TRANSFORM.pad, theirs) for picture in pictures]),
     }
     taken = in_turns(works, 5 if quick else 20)
-    return {
-        "augmentation_vs_pillow": ratio(taken["pillow"], taken["ours"], "crop, mirror image, intensity, normalised")
-    }
+    return {"augmentation_vs_pillow": ratio(taken["pillow"], taken["ours"], "crop, mirror, intensity, normalisation")}
 
 
 def decoding(quick: bool) -> dict[str, Figure]:
@@ -51,9 +49,11 @@ def decoding(quick: bool) -> dict[str, Figure]:
     rate = [len(photos) / took for took in taken["ours"]]
     return {
         "decoding_vs_pillow": ratio(taken["pillow"], taken["ours"], "random crops of 500 x 375 photos, one process"),
-        "decoding_large_vs_pillow": ratio(taken["pillow large"], taken["ours large"], "the same of 2000 x 1500"),
-        "decoding_all_cores_vs_one": ratio(taken["one"], taken["all"], f"{count} decoding processes against one"),
-        "decoding_photos_per_second": figure(rate, "photos/s", "500 x 375, in one process"),
+        "decoding_large_vs_pillow": ratio(
+            taken["pillow large"], taken["ours large"], "random crops of 2000 x 1500 photos, one process"
+        ),
+        "decoding_all_cores_vs_one": ratio(taken["one"], taken["all"], f"{count} decoding processes compared with one"),
+        "decoding_photos_per_second": figure(rate, "photos/s", "500 x 375, one process"),
     }
 
 

@@ -53,13 +53,12 @@ def lesson(quick: bool) -> dict[str, Figure]:
         folder = Path(name)
         photos = write_photos(folder / "photos", 4, 16 if quick else 64)
         images = Photos(tuple(photo.source for photo in read_collection(photos).photos), SETTINGS.image_size)
-        learner = make_learner(SETTINGS, Training(epochs=1, batch_size=8), "cpu")
-        start_from(learner.network.backbone, "lite0", "package", seed=1)
+        learner = _pretrained()
         parts = torch.arange(len(images)).split(32)
         inputs = [learner.transform.normalise(pixels).contiguous().numpy() for _, pixels in feed(images, parts)]
         session = _in_onnxruntime(learner, folder / "lite0.onnx")
         works: dict[str, Work] = {
-            "lesson": lambda: _teach(folder / "m.podnet", photos),
+            "lesson": lambda: _teach(folder / "m.podnet", photos, anew=True),
             "onnxruntime": lambda: [session.run(None, {"images": batch}) for batch in inputs],
         }
         taken = in_turns(works, 2 if quick else 5, clock=time.process_time)
@@ -69,13 +68,20 @@ def lesson(quick: bool) -> dict[str, Figure]:
             speed, "photos/s of CPU", "a whole lesson of podnet learn, lite0, 224 x 224"
         ),
         "lesson_vs_onnxruntime": ratio(
-            taken["lesson"], taken["onnxruntime"], "its CPU time beside that of the network alone in onnxruntime"
+            taken["lesson"], taken["onnxruntime"], "CPU time of a lesson compared with the network alone in onnxruntime"
         ),
     }
 
 
-def _teach(path: Path, photos: Path) -> None:
-    path.unlink(missing_ok=True)
+def _pretrained() -> Learner:
+    learner = make_learner(SETTINGS, Training(epochs=1, batch_size=8), "cpu")
+    start_from(learner.network.backbone, "lite0", "package", seed=1)
+    return learner
+
+
+def _teach(path: Path, photos: Path, anew: bool = False) -> None:
+    if anew:
+        path.unlink(missing_ok=True)
     for _ in teach(path, prepare(path, photos, {"train": "never"}, False, "cpu"), "cpu", workers=0):
         pass
 
@@ -122,26 +128,20 @@ def _one_more(classes: int, quick: bool) -> dict[str, Figure]:
             "predict": lambda: list(predict(load_model(path), files, "cnn")),
         }
         taken = in_turns(works, 1 if quick else 3, clock=time.process_time)
-        took = seconds(lambda: _add(path, photos), clock=time.process_time)
+        took = seconds(lambda: _teach(path, photos), clock=time.process_time)
         size = path.stat().st_size / 1e6
     known = f"a model of {classes} classes of {PER_CLASS} photos"
     return {
         f"class_added_to_{classes}_seconds": figure([took], "s of CPU", f"learn 30 photos of a new class, {known}"),
         f"load_{classes}_seconds": figure(taken["load"], "s of CPU", f"load (info), {known}"),
         f"predict_{classes}_seconds": figure(taken["predict"], "s of CPU", f"load and predict one photo, {known}"),
-        f"file_{classes}_megabytes": figure([size], "MB", f"its file, {known} and one more"),
+        f"file_{classes}_megabytes": figure([size], "MB", f"size of the file, {known} and one more class"),
     }
-
-
-def _add(path: Path, photos: Path) -> None:
-    for _ in teach(path, prepare(path, photos, {}, False, "cpu"), "cpu", workers=0):
-        pass
 
 
 def simulated(classes: int) -> Model:
     """A model that knows classes of made-up features."""
-    learner = make_learner(SETTINGS, Training(epochs=1, batch_size=8), "cpu")
-    start_from(learner.network.backbone, "lite0", "package", seed=1)
+    learner = _pretrained()
     assert isinstance(learner.method, Ridge)
     draws = torch.Generator().manual_seed(0)
     targets = torch.arange(classes).repeat_interleave(PER_CLASS)

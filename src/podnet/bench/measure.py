@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from podnet.processes import keep_freed_memory
 
 Work = Callable[[], object]
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -18,9 +28,6 @@ class Figure:
     spread: tuple[float, float]
     unit: str
     what: str  # description
-
-    def as_json(self) -> dict[str, object]:
-        return {"value": self.value, "spread": list(self.spread), "unit": self.unit, "what": self.what}
 
 
 def figure(values: Sequence[float], unit: str, what: str) -> Figure:
@@ -49,3 +56,24 @@ def in_turns(
             if number:
                 taken[name].append(took)
     return taken
+
+
+def alone(
+    work: Callable[[Given], Made], given: Given, threads: int | None = None, keeps: bool = False
+) -> tuple[Made, float]:
+    """The result of `work(given)`, and the peak memory of its process in MB."""
+    with processes(1, keeps) as pool:
+        return pool.submit(_measured, work, given, threads or torch.get_num_threads()).result()
+
+
+def processes(count: int, keeps: bool) -> ProcessPoolExecutor:
+    """New processes; with `keeps` they keep freed memory, as `podnet run` does."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, context, initializer=keep_freed_memory if keeps else None)
+
+
+def _measured(work: Callable[[Given], Made], given: Given, threads: int) -> tuple[Made, float]:
+    torch.set_num_threads(threads)
+    made = work(given)
+    own, children = (resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return made, max(own, children) / 1024

@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image
 
 from podnet.bench import plain
-from podnet.bench.alone import alone
-from podnet.bench.measure import Figure, figure, in_turns, ratio, seconds
+from podnet.bench.measure import Figure, alone, figure, in_turns, ratio, seconds
 from podnet.bench.scene import IMAGES, TRANSFORM, Untrained, before_a_step, noise, stages
 from podnet.bench.training import BATCH, BATCHES, Epochs, both_sides
 from podnet.engine.timing import timed
@@ -31,16 +30,18 @@ def after_task(quick: bool) -> dict[str, Figure]:
     evaluated = {seen: [taken[seen]["evaluate"] for taken, _ in rounds] for seen in counts}
     figures = {}
     for seen in (50, 100):
-        what = f"herding and class means of {seen} classes, for each image they touch"
+        what = f"herding and class means with {seen} classes, per image read"
         figures[f"after_task_per_image_{seen}_vs_10_classes"] = ratio(each[seen], each[10], what)
-        what = f"both inferences with {seen} classes, for each test image"
+        what = f"both inferences with {seen} classes, per test image"
         figures[f"evaluation_per_image_{seen}_vs_10_classes"] = ratio(evaluated[seen], evaluated[10], what)
-    what = "herding and class means of 100 classes; theirs is scaled up from a sample"
+    what = "herding and class means with 100 classes (released order: scaled up from a sample)"
     figures["after_task_vs_released_order"] = ratio(released, spent[100], what)
     words_of = {"grow": "imprinting", "herd": "herding", "means": "class means"}
     for stage, words in words_of.items():
         shares = [taken[100][stage] / sum(taken[100][each_stage] for each_stage in words_of) for taken, _ in rounds]
-        figures[f"share_of_{stage}"] = figure(shares, "share", f"{words}, of all three at 100 classes")
+        figures[f"share_of_{stage}"] = figure(
+            shares, "share", f"{words}: share of imprinting, herding and class means with 100 classes"
+        )
     return figures
 
 
@@ -74,7 +75,7 @@ def step(quick: bool) -> dict[str, Figure]:
         reading = IMAGES + PASSES * seen * IMAGES + TESTED * seen  # to imprint, after training, to evaluate
         pairs = zip(image["plain"], image["plain pass"], strict=True)
         theirs = [(training + tuning) * (a + augmentation) + reading * b for a, b in pairs]
-        figures[name] = ratio(theirs, ours, f"a whole step that brings the classes seen to {seen}")
+        figures[name] = ratio(theirs, ours, f"a whole step, from {seen - 1} to {seen} classes")
     return figures
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from podnet.bench.alone import alone
 from podnet.bench.convolutions import convolutions
 from podnet.bench.devices import devices
 from podnet.bench.growth import growth
 from podnet.bench.images import augmentation, decoding
 from podnet.bench.lessons import lesson, many_classes
-from podnet.bench.measure import Figure, figure
+from podnet.bench.measure import Figure, alone, figure
 from podnet.bench.steps import after_task, step
 from podnet.bench.training import iteration, runs_at_once
 from podnet.bench.use import prediction, start
@@ -38,5 +37,5 @@ def measured(groups: Sequence[str], quick: bool, threads: int) -> Iterator[tuple
     """Each group's figures, and the peak memory of its process."""
     for name in groups:
         figures, memory = alone(GROUPS[name], quick, threads)
-        peak = figure([memory], "MB", "most memory of the process that measured this")
+        peak = figure([memory], "MB", "peak memory of the measuring process")
         yield name, figures | {f"{name}_peak_memory": peak}

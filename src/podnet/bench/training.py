@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -15,7 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from podnet.bench import plain
-from podnet.bench.measure import Figure, Work, figure, in_turns, ratio
+from podnet.bench.measure import Figure, Work, figure, in_turns, processes, ratio
 from podnet.bench.scene import TRANSFORM, before_a_step, noise
 from podnet.engine.batches import TrainingSet
 from podnet.engine.team import ALONE, Team, synchronise
@@ -23,7 +21,7 @@ from podnet.engine.training import Stepper, fit, make_optimizer
 from podnet.methods import PODNet
 from podnet.methods.phases import constant
 from podnet.nets.network import Network, channels_last, compile_backbone, frozen_copy
-from podnet.processes import cores, keep_freed_memory
+from podnet.processes import cores
 
 OLD = 50  # classes known at the paper's first step on CIFAR-100
 BATCH = 128
@@ -99,16 +97,20 @@ def iteration(quick: bool) -> dict[str, Figure]:
     figures = {
         "iteration_vs_plain": ratio(taken["plain"], taken["ours"], "training iteration with distillation"),
         "iteration_without_distillation_vs_plain": ratio(
-            taken["plain alone"], taken["ours alone"], "training iteration of a first task"
+            taken["plain alone"], taken["ours alone"], "training iteration without distillation (first task)"
         ),
         "iteration_share_of_peak": figure(
-            share, "share", "its arithmetic, counted plainly, of what a large matrix product reaches"
+            share, "share", "FLOP/s of a training iteration, relative to a large matrix product"
         ),
         "iteration_images_per_second": figure(speed, "images/s", "training with distillation"),
     }
     if not quick:
-        figures["iteration_compiled_vs_plain"] = ratio(taken["plain"], taken["compiled"], "the same with --compile")
-        figures["iteration_compiled_vs_eager"] = ratio(taken["ours"], taken["compiled"], "what --compile adds")
+        figures["iteration_compiled_vs_plain"] = ratio(
+            taken["plain"], taken["compiled"], "training iteration with distillation and --compile"
+        )
+        figures["iteration_compiled_vs_eager"] = ratio(
+            taken["ours"], taken["compiled"], "training iteration with --compile, relative to without"
+        )
     return figures
 
 
@@ -117,13 +119,13 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
     count = cores()
     if count == 1:
         return {}
-    with _pool(count, keeps=True) as many, _pool(1, keeps=True) as one:
+    with processes(count, keeps=True) as many, processes(1, keeps=True) as one:
         works: dict[str, Work] = {
             "many": lambda: list(many.map(_train, ["ours"] * count, [1] * count, [4] * count)),
             "one": lambda: one.submit(_train, "ours", count, 4 * count).result(),
         }
         taken = in_turns(works, 2 if quick else 6)
-    what = f"{count} runs at once on a thread each, against one after the other on {count} threads"
+    what = f"{count} runs at once with 1 thread each, compared with one after the other with {count} threads"
     return {"runs_at_once_vs_in_turn": ratio(taken["one"], taken["many"], what)}
 
 
@@ -131,18 +133,13 @@ def runs_at_once(quick: bool) -> dict[str, Figure]:
 def both_sides() -> Iterator[Callable[[str, int], Work]]:
     """Makes work by name and number of old classes; ours runs in a process set up like `podnet run`."""
     threads = torch.get_num_threads()
-    with _pool(1, keeps=True) as ours, _pool(1, keeps=False) as theirs:
+    with processes(1, keeps=True) as ours, processes(1, keeps=False) as theirs:
 
         def make(name: str, old: int) -> Work:
             pool = theirs if name.startswith(("plain", "product")) else ours
             return lambda: pool.submit(_train, name, threads, 1, old).result()
 
         yield make
-
-
-def _pool(processes: int, keeps: bool) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, context, initializer=keep_freed_memory if keeps else None)
 
 
 def _train(name: str, threads: int, times: int, old: int = OLD) -> None:

@@ -33,7 +33,7 @@ def prediction(quick: bool) -> dict[str, Figure]:
     return {
         "prediction_single_images_per_second": figure(alone, "images/s", "one image at a time, 32 x 32"),
         "prediction_batched_images_per_second": figure(together, "images/s", "in batches, 32 x 32"),
-        "prediction_batched_vs_single": ratio(together, alone, "images a second"),
+        "prediction_batched_vs_single": ratio(together, alone, "batches compared with one image at a time"),
     }
 
 
@@ -42,7 +42,7 @@ def start(quick: bool) -> dict[str, Figure]:
     commands = {
         "import_podnet": (["-c", "import podnet"], "import podnet"),
         "help": (["-m", "podnet", "--help"], "podnet --help"),
-        "first_prediction": (["-c", FIRST_PREDICTION], "a new process to its first prediction"),
+        "first_prediction": (["-c", FIRST_PREDICTION], "start a process and predict one image"),
     }
     rounds = 1 if quick else 9
     return {

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from podnet.cli.parser import build_parser
 from podnet.engine.launch import is_launched, note_failure
-from podnet.errors import ConfigError, PodnetError, nearest
+from podnet.errors import ConfigError, NotAModelError, PodnetError, nearest, printable
 from podnet.processes import end_now, is_member
 
 MODULES = {  # for commands that share a module; every other command has one of its name
@@ -19,10 +19,15 @@ MODULES = {  # for commands that share a module; every other command has one of 
     "compare": "report",
     **dict.fromkeys(("methods", "datasets"), "listing"),
 }
+ORDER = {  # of the arguments, for commands that take more than a model
+    **dict.fromkeys(("learn", "evaluate"), "MODEL PHOTOS"),
+    "predict": "MODEL PHOTO",
+    "forget": "MODEL CLASS",
+}
 GOING_ON = {  # after Ctrl-C
-    "run": "; give the same command with --resume to go on from the last checkpoint",
-    "reproduce": "; give the same command again to go on from the last checkpoints",
-    "learn": "; the model is as before. Give the same command again: training goes on from its last checkpoint",
+    "run": "; to continue from the last checkpoint, run the same command with --resume",
+    "reproduce": "; to continue from the last checkpoints, run the same command again",
+    "learn": "; the model is unchanged. To continue from the last checkpoint, run the same command again",
 }
 
 
@@ -60,6 +65,9 @@ def _tell(error: PodnetError) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     parser, commands = build_parser()
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        hint = nearest(arguments[0], commands)
+        raise ConfigError(f"podnet has no command '{printable(arguments[0])}'.{hint} See 'podnet --help'.")
     known, unknown = parser.parse_known_args(arguments)
     if known.command is None:
         parser.print_help()
@@ -74,4 +82,10 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"'podnet {known.command}' does not take {unknown[0]}.{hint}")
     module = import_module(f"podnet.cli.{MODULES.get(known.command, known.command)}")
     command: Callable[[argparse.Namespace], int] = getattr(module, f"{known.command}_command")
-    return command(known)
+    try:
+        return command(known)
+    except NotAModelError as error:
+        if known.command not in ORDER:
+            raise
+        order = f"the model comes first: podnet {known.command} {ORDER[known.command]}"
+        raise PodnetError(f"{str(error).removesuffix('.')}; {order}.") from error

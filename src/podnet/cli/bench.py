@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from podnet.bench.measure import Figure
 from podnet.bench.suite import GROUPS, LONG, measured
+from podnet.cli.printing import say
 from podnet.errors import ConfigError, nearest
 from podnet.io.files import write_atomically
 
@@ -20,21 +22,21 @@ def bench_command(known: argparse.Namespace) -> int:
     groups = known.groups or [name for name in GROUPS if not (known.quick and name in LONG)]
     for name in groups:
         if name not in GROUPS:
-            raise ConfigError(
-                f"there is no measurement {name!r}; there are {', '.join(GROUPS)}.{nearest(name, GROUPS)}"
-            )
+            raise ConfigError(f"unknown measurement {name!r}; choose from {', '.join(GROUPS)}.{nearest(name, GROUPS)}")
     output = Path(known.output)
     if not output.parent.is_dir():
-        raise ConfigError(f"the folder of {output} does not exist; make it, or choose another --output.")
+        raise ConfigError(f"the folder of {output} does not exist; create it or choose another --output.")
     words = "1 thread" if known.threads == 1 else f"{known.threads} threads"
-    console.print(f"{words}; each figure: the median of several rounds, and the lowest and the highest", soft_wrap=True)
+    console.print(
+        f"{words}; each value is the median of several rounds, with the lowest and the highest", soft_wrap=True
+    )
     found: dict[str, Figure] = {}
     for name, figures in measured(groups, known.quick, known.threads):
         found |= figures
         console.print(_table(name, figures))
         # After each group, so that interrupting the next one loses nothing.
-        write_atomically(output, json.dumps({key: value.as_json() for key, value in found.items()}, indent=2) + "\n")
-    console.print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
+        write_atomically(output, json.dumps({key: asdict(value) for key, value in found.items()}, indent=2) + "\n")
+    say(console, f"written: {output}")
     return 0
 
 

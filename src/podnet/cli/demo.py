@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from podnet.cli.display import show
+from podnet.cli.printing import say
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.processes import keep_freed_memory
@@ -25,7 +26,7 @@ from podnet.runs.loop import run
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (
-    "Ten handwritten digits: five at first, then one more at a time. Fine-tuning trains on the new digit's images. "
+    "Ten handwritten digits: five at first, then one at a time. Fine-tuning trains only on the new digit's images. "
     "Replay adds five kept images of each old digit. PODNet trains on the same images as replay."
 )
 PROTOCOL = {"dataset": "digits", "memory_per_class": 5, "threads": 1}
@@ -39,7 +40,7 @@ def demo_command(known: argparse.Namespace) -> int:
     runs = {name: Run(output / name) for name in METHODS}
     mark = output / ".demo"
     if not mark.exists() and any(record.exists() for record in runs.values()):
-        raise ConfigError(f"{output} holds runs that are not of a demo; choose another --output.")
+        raise ConfigError(f"{output} contains runs of another command; choose another --output.")
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     console.print(INTRO, highlight=False)
@@ -53,8 +54,8 @@ def demo_command(known: argparse.Namespace) -> int:
     picture, *_ = save_figure(figure, output / "forgetting")
     groups = {METHODS[name]: [record] for name, record in runs.items()}
     contents: list[Grid | Captioned] = [Captioned("What is still known", figure), comparison_grid(groups, "Averages")]
-    page = write_report(output, "Forgetting, seen", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
-    console.print(f"picture: {picture}\npage:    {page}", markup=False, highlight=False, soft_wrap=True)
+    page = write_report(output, "Forgetting on the digits", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
+    say(console, f"picture: {picture}\npage:    {page}")
     return 0
 
 
@@ -87,7 +88,7 @@ def _table(series: Mapping[str, Results]) -> Table:
 
 def _moral(series: Mapping[str, Results]) -> str:
     kept = [f"{METHODS[name]} {measured(results, 'first')[-1]:.0f} %" for name, results in series.items()]
-    return f"Still right on the first five digits, after all ten: {', '.join(kept)}."
+    return f"Accuracy on the first five digits, after all ten: {', '.join(kept)}."
 
 
 def _panel(series: Mapping[str, Results], measure: str) -> Panel:

@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from podnet.cli.printing import say
 from podnet.engine.training import Epoch, Iteration, steps
 from podnet.runs.loop import Notice, Record, TaskDone, TaskStarted
 
@@ -26,7 +27,7 @@ def show(records: Iterable[Record], console: Console) -> None:
     else:
         for record in records:
             if text := _line(record):
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                say(console, text)
 
 
 def bar() -> tuple[ProgressColumn, ...]:

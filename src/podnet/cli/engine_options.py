@@ -29,15 +29,17 @@ def require_fitting(known: argparse.Namespace) -> None:
     for name, engines in FITS.items():
         if getattr(known, name) is not None and known.engine not in engines:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} is for --engine {' or '.join(engines)}; this is --engine {known.engine}.")
+            raise ConfigError(f"{option} works only with --engine {' or '.join(engines)}, not --engine {known.engine}.")
     if known.jobs is not None and known.jobs < 1:
-        raise ConfigError(f"jobs is {known.jobs}; it must be at least 1.")
+        raise ConfigError(f"--jobs is {known.jobs}; it must be at least 1.")
     gpus = known.gpus_per_run or 0
     if not 0 <= gpus < float("inf") or (gpus != int(gpus) and (gpus > 1 or known.engine == "slurm")):
-        shares = ", or a share of one, such as 0.5" if known.engine == "ray" else "; Slurm gives no shares of one"
-        raise ConfigError(f"gpus_per_run is {gpus:g}; it must be a whole number{shares}.")
+        shares = (
+            ", or a share of one, such as 0.5" if known.engine == "ray" else "; Slurm cannot share a GPU between runs"
+        )
+        raise ConfigError(f"--gpus-per-run is {gpus:g}; it must be a whole number{shares}.")
     if known.engine != "local" and known.device.startswith("cuda") and not gpus:
-        raise ConfigError(f"--device {known.device} on a cluster needs --gpus-per-run, so that runs get GPUs.")
+        raise ConfigError(f"--device {known.device} on a cluster needs --gpus-per-run, so that each run gets GPUs.")
 
 
 def device(known: argparse.Namespace) -> str:
@@ -58,5 +60,5 @@ def sbatch_options(given: str | None) -> Mapping[str, str]:
         elif key and not equals:
             options[key] += f",{name}"
         else:
-            raise ConfigError(f"slurm is {given!r}; it must be KEY=VALUE,..., such as partition=gpu,time=24:00:00.")
+            raise ConfigError(f"--slurm is {given!r}; it must be KEY=VALUE,..., such as partition=gpu,time=24:00:00.")
     return options

@@ -12,12 +12,12 @@ from rich.text import Text
 from torch import Tensor
 
 from podnet.cli.model_options import reject_rate, workers
-from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_all
+from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_skipped
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.extraction import Scores
-from podnet.errors import DataError, printable
+from podnet.errors import DataError, counted, printable
 from podnet.model.loading import load_model
 from podnet.model.measure import Measured, highest, measure
 from podnet.model.model import Model
@@ -34,7 +34,9 @@ def evaluate_command(known: argparse.Namespace) -> int:
     unknown = [label for label in collection.counts if label not in label_of]
     usable = collection.of(label_of)
     if not usable.photos:
-        raise DataError(f"the model knows none of the classes of these photos ({', '.join(unknown[:5])}).")
+        raise DataError(
+            f"the model knows none of these classes: {', '.join(unknown[:5])}; give photos of classes it knows."
+        )
     files = tuple(photo.source for photo in usable.photos)
     targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
     with with_threads(known.threads):
@@ -43,20 +45,19 @@ def evaluate_command(known: argparse.Namespace) -> int:
         others = model.learner.predict(Photos(strangers, model.settings.image_size)) if strangers else None
     measured = measure(scores, targets, len(model.names))
     console.print(_table(model.names, targets, measured))
-    picture = Path(known.output or path.with_name(f"{path.stem}-confusion.png"))
-    _draw(picture, path.stem, model.names, targets, measured)
+    if known.confusion:
+        _draw(Path(known.confusion), path.stem, model.names, targets, measured)
     if reject and len(model.familiar):
         called = _called_unknown(model, scores, reject)
         say(console, f"called unknown: {called:.1f} % of these photos (--reject {reject})")
         if others is not None:
             called = _called_unknown(model, others, reject)
-            say(console, f"called unknown: {called:.1f} % of {len(strangers)} photos of classes it does not know")
+            say(console, f"called unknown: {called:.1f} % of {counted(len(strangers), 'photo')} of unknown classes")
     if unknown:
-        say(console, f"left out, because the model does not know them: {', '.join(unknown)}")
-    if collection.skipped:
-        say(console, f"skipped: {len(collection.skipped)}")
-        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
-    say(console, f"confusion matrix: {printable(picture)}")
+        say(console, f"unknown classes, not part of the accuracy: {', '.join(unknown)}")
+    say_skipped(console, collection.skipped)
+    if known.confusion:
+        say(console, f"confusion matrix: {printable(known.confusion)}")
     return 0
 
 
@@ -78,7 +79,6 @@ def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> 
 
 
 def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
-    """The confusion matrices of all inferences."""
     matrices = {
         inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
     }

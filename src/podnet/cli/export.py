@@ -9,7 +9,7 @@ from rich.console import Console
 
 from podnet.cli.model_options import reject_rate
 from podnet.cli.printing import megabytes, say
-from podnet.errors import PodnetError, printable
+from podnet.errors import PodnetError, counted, printable
 from podnet.model.loading import load_model
 
 
@@ -20,10 +20,11 @@ def export_command(known: argparse.Namespace) -> int:
     if known.format == "podnet":
         output = Path(known.output or path.with_name(f"{path.stem}-small{path.suffix}"))
         if output.exists() and output.samefile(path):
-            raise PodnetError("the model without its photos would replace the model; choose another --output.")
+            raise PodnetError("--output is the model itself, which would lose its photos; choose another --output.")
         model.save(output, exemplars=False)
         say(
-            console, f"without photos, it can predict but not go on learning: {printable(output)} ({megabytes(output)})"
+            console,
+            f"exported without photos: {printable(output)} ({megabytes(output)}); it can predict but not learn more",
         )
         return 0
     from podnet.model.export import ENDINGS, Input, Wanted, export
@@ -32,7 +33,8 @@ def export_command(known: argparse.Namespace) -> int:
     wanted = Wanted(known.format, known.input or default, reject_rate(known))
     output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
     checked = export(model, output, wanted)
-    what = "pictures made for it, as the model keeps no photos" if checked.made else "photos of the model"
-    say(console, f"checked on {checked.count} {what}: the confidences differ by at most {checked.difference:.1e}")
+    made, kept = counted(checked.count, "generated image"), counted(checked.count, "photo")
+    what = f"{made} (the model keeps no photos)" if checked.made else f"{kept} kept in the model"
+    say(console, f"checked on {what}: the confidences differ by at most {checked.difference:.1e}")
     say(console, f"exported: {printable(output)} ({megabytes(output)})")
     return 0

@@ -8,27 +8,29 @@ from pathlib import Path
 from rich.console import Console
 
 from podnet.cli.printing import say
-from podnet.errors import printable
+from podnet.errors import counted, printable
+from podnet.model.changing import undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
-from podnet.model.undo import undo
 
 
 def forget_command(known: argparse.Namespace) -> int:
     path = Path(known.model).expanduser()
     console = Console()
     for name, photos in forget(path, known.classes).items():
-        say(console, f"forgot {printable(name)}: its name and all that was kept of its {photos} photos are gone")
+        kept = counted(photos, "photo")
+        say(console, f"forgot {printable(name)}: removed its name and all data kept from its {kept}")
     if load_model(path).settings.keep == "sums":
-        say(console, "what remains: the sums over all photos still contain how these differed from each other.")
-        say(console, "A model made with --keep features or photos forgets exactly.")
+        say(console, "not removed: the sums over all photos still contain the variation among these photos.")
+        say(console, "A model made with --keep features or --keep photos forgets completely.")
     else:
-        say(console, "checked: nothing of those photos is left in the file. Other copies of it still have them.")
+        say(console, "checked: the file contains no data from those photos. Other copies of the file still do.")
     return 0
 
 
 def undo_command(known: argparse.Namespace) -> int:
     path = Path(known.model).expanduser()
     undo(path)
-    say(Console(), f"{printable(path)} is as it was before its last lesson: {len(load_model(path).classes)} classes")
+    known_now = counted(len(load_model(path).classes), "class")
+    say(Console(), f"{printable(path)}: undid the last lesson; {known_now}")
     return 0

@@ -9,16 +9,15 @@ from rich.console import Console
 from rich.text import Text
 
 from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say
-from podnet.errors import printable
+from podnet.errors import counted, printable
 from podnet.io.files import write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
-from podnet.model.changing import checkpoint_file
+from podnet.model.changing import can_undo, checkpoint_file
 from podnet.model.lessons import interrupted
 from podnet.model.loading import load_model
-from podnet.model.measure import measured_on, then_and_now
+from podnet.model.measure import accuracy_words, then_and_now
 from podnet.model.model import Model
-from podnet.model.undo import can_undo
 
 
 def info_command(known: argparse.Namespace) -> int:
@@ -40,25 +39,26 @@ def info_command(known: argparse.Namespace) -> int:
     settings = ", ".join(f"{name} {value}" for name, value in vars(model.settings).items())
     say(console, f"settings: {settings}")
     say(console, f"{_kept(model)}; {megabytes(path)}")
+    say(console, accuracy_words(model.history[-1], model.settings.trained, model.settings.keep))
     if not model.can_learn:
-        say(console, "It was saved without what it needs of its photos: it can predict, but it cannot go on learning.")
+        say(console, "Saved without data from its photos: the model can predict but not learn more.")
     if interrupted(path):
         left = printable(checkpoint_file(path))
-        say(console, f"A call of learn was interrupted. Repeat its command to continue, or delete {left}.")
+        say(console, f"A learn command was interrupted. Repeat it to continue, or delete {left}.")
     if can_undo(path):
-        say(console, "The model before its last lesson is kept: podnet undo goes back to it.")
+        say(console, "The last lesson can be undone with podnet undo.")
     return 0
 
 
 def _kept(model: Model) -> str:
-    """What the file keeps of the photos, and how accuracy is measured with it."""
+    """What the file keeps of the photos."""
     exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
     if model.settings.trained:
-        return f"{exemplars} exemplars, {held_out} photos held out to measure with"
-    photos = len(model.learner.kept.get("targets", ()))
-    kept = {"sums": "sums of the features", "features": "features", "photos": f"features and {exemplars} photos"}
-    how = measured_on(model.settings.trained, model.settings.keep)
-    return f"kept of {photos} photos: {kept[model.settings.keep]}; accuracy is of {how}"
+        return f"{counted(exemplars, 'exemplar')}, {counted(held_out, 'held-out photo')}"
+    photos = counted(len(model.learner.kept.get("targets", ())), "photo")
+    both = f"features and {counted(exemplars, 'photo')}"
+    kept = {"sums": "sums of the features", "features": "features", "photos": both}
+    return f"kept from {photos}: {kept[model.settings.keep]}"
 
 
 def card_command(known: argparse.Namespace) -> int:

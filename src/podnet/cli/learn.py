@@ -12,18 +12,18 @@ from rich.text import Text
 
 from podnet.cli.display import bar
 from podnet.cli.model_options import workers
-from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say, say_all
+from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say, say_all, say_skipped
 from podnet.data.collection import Collection
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.training import Iteration, steps
-from podnet.errors import MissingPackageError, PodnetError, printable
+from podnet.errors import MissingPackageError, PodnetError, counted, in_words, printable
 from podnet.metrics import INFERENCES
 from podnet.model.lessons import Learned, NotResumed, Record, Resumed, taught, teach
 from podnet.model.measure import (
     SURE_OF_LOSS,
+    TOO_FEW,
+    accuracy_words,
     best_inference,
-    interval,
-    measured_on,
     partly_forgotten,
     worse_on_old_classes,
 )
@@ -38,7 +38,7 @@ def learn_command(known: argparse.Namespace) -> int:
     path, device = Path(known.model).expanduser(), choose_device(known.device)
     given = {name: getattr(known, name) for name in OPTIONS if getattr(known, name) is not None}
     if not path.parent.is_dir():
-        raise PodnetError(f"there is no folder {printable(path.parent)} to write {path.name} into; make it first.")
+        raise PodnetError(f"cannot write {path.name}: there is no folder {printable(path.parent)}; create it first.")
     keep_freed_memory()
     with with_threads(known.threads):
         lesson = prepare(path, Path(known.photos), given, known.include_known, device)
@@ -50,16 +50,16 @@ def learn_command(known: argparse.Namespace) -> int:
         records = teach(path, lesson, device, count, exemplars=not known.no_exemplars, undoable=True)
         _report(console, _follow(records, console), path, lesson.choice.settings.keep)
     if known.no_exemplars:
-        say(console, "saved without what it keeps of the photos: it can predict, but it cannot go on learning.")
+        say(console, "saved without data from the photos: the model can predict but not learn more.")
     say(console, f"model: {printable(path)} ({megabytes(path)})")
     return 0
 
 
 def _preview(console: Console, path: Path, lesson: Lesson) -> None:
     model, collection, todo, choice = lesson.model, lesson.collection, lesson.todo, lesson.choice
-    what = f"{len(todo.new)} new class{'es' * (len(todo.new) != 1)}"
+    what = counted(len(todo.new), "new class")
     what += f", {len(todo.refreshed)} refreshed" if todo.refreshed else ""
-    state = f"knows {len(model.classes)} classes" if model else "new model"
+    state = f"knows {counted(len(model.classes), 'class')}" if model else "new model"
     say(console, f"{printable(path)}: {state}; learning {what}")
     counts = {"to learn": Collection(todo.training).counts}
     if todo.held_out:
@@ -74,18 +74,20 @@ def _preview(console: Console, path: Path, lesson: Lesson) -> None:
     console.print(table)
     used, wanted = len(todo.training) + len(todo.held_out), len(collection.of((*todo.new, *todo.refreshed)).photos)
     if used < wanted:
-        say(console, f"left out, because the model has them already: {wanted - used} photos")
+        say(console, f"skipped {counted(wanted - used, 'photo')} that the model has already learned")
     if todo.ignored:
-        say(console, "photos of known classes are not used; --include-known refreshes the classes with them")
-    if collection.skipped:
-        say(console, f"skipped: {len(collection.skipped)}")
-        say_all(console, [f"{name}: {why}" for name, why in collection.skipped])
+        say(console, "photos of known classes are not used; use --include-known to refresh the classes with them")
+    nested = [sentence for label, sentence in collection.nested if label in (*todo.new, *todo.refreshed)]
+    if nested:
+        say(console, f"warning: {nested[0]}")
+        say_all(console, nested[1:])
+    say_skipped(console, collection.skipped)
     chosen = vars(choice.settings) | vars(choice.training)
     words = [f"{name.replace('_', ' ')} {chosen[name]} ({why})" for name, why in choice.reasons.items()]
     if words:
         say(console, f"chosen: {'; '.join(words)}")
     if _from_nothing(lesson):
-        say(console, f"warning: a network from nothing wants {FEW_FROM_NOTHING} photos a class or more.")
+        say(console, f"warning: training a network from scratch needs at least {FEW_FROM_NOTHING} photos per class.")
 
 
 def _compare_with_default(console: Console, lesson: Lesson, device: str, workers: int) -> None:
@@ -97,8 +99,10 @@ def _compare_with_default(console: Console, lesson: Lesson, device: str, workers
         entries = [record.entry for record in taught(default, device, workers) if isinstance(record, Learned)]
     except MissingPackageError:
         return
-    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"]["cnn"]
-    say(console, f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos (leave-one-out)")
+    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"].get("cnn")
+    if accuracy is not None:
+        how = "each judged by a model that has not seen it"
+        say(console, f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos, {how}")
 
 
 def _from_nothing(lesson: Lesson) -> bool:
@@ -117,12 +121,13 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
                     progress.reset(phase)  # its time left is not that of the stage before
                 progress.update(phase, description=record.phase, completed=done, total=total)
             elif isinstance(record, Resumed):
-                say(console, f"going on where it was interrupted: phase {record.phase + 1}, epoch {record.epoch + 1}")
+                say(console, f"continuing the interrupted lesson: phase {record.phase + 1}, epoch {record.epoch + 1}")
             elif isinstance(record, NotResumed):
-                say(console, "an earlier call was interrupted, but with other photos or settings: this starts anew.")
-                say(console, "To continue the earlier one, stop now and repeat its command.")
+                say(console, "starting over: the interrupted lesson had other photos or settings.")
+                say(console, "To continue that one, stop now and repeat its command.")
             elif isinstance(record, Trial):
-                say(console, record.words())
+                advice = f"; --minutes {record.minutes + 1:.0f} allows it, --train never hides this message"
+                say(console, record.words() + advice * record.too_long)
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None
@@ -131,12 +136,16 @@ def _follow(records: Iterable[Record], console: Console) -> Learned:
 
 def _report(console: Console, learned: Learned, path: Path, keep: str) -> None:
     entry, before = learned.entry, learned.before
+    measured = accuracy_words(entry, bool(entry["training"]), keep)
     if not entry["accuracy"]:
-        say(console, "no photo was held out, so there is nothing to measure with: 5 photos a class are needed.")
+        say(console, measured)
         return
     if worse := worse_on_old_classes(entry, before):
-        say(console, f"WORSE on the classes it knew: {worse[0]:.1f} % before, {worse[1]:.1f} % now, more than chance.")
-        say(console, f"podnet undo {printable(path)} goes back.")
+        say(
+            console,
+            f"WORSE on the old classes: {worse[0]:.1f} % before, {worse[1]:.1f} % now, more than chance explains.",
+        )
+        say(console, f"To undo this lesson: podnet undo {printable(path)}")
     table = plain_table("accuracy", *INFERENCE_NAMES.values())
     rows = {"all classes": "accuracy", "old classes": "old_accuracy", "new classes": "new_accuracy"}
     for words, key in rows.items():
@@ -145,14 +154,15 @@ def _report(console: Console, learned: Learned, path: Path, keep: str) -> None:
             table.add_row(words, *values)
     if before:
         values = [percent(before["accuracy"].get(inference)) for inference in INFERENCES]
-        table.add_row("the old classes before", *values)
+        table.add_row("old classes before", *values)
     console.print(table)
-    how = measured_on(bool(entry["training"]), keep)
-    low, high = interval(entry["accuracy"][best_inference(entry)], entry["measured"])
-    say(console, f"measured on {entry['measured']} {how}; 95 % interval {low:.1f} to {high:.1f}")
+    say(console, measured)
+    alone = [name for name, own in entry["per_class"][best_inference(entry)].items() if own is None]
+    if alone and not entry["training"]:
+        say(console, f"not measured: {in_words(alone)}; {TOO_FEW}")
     lost = [f"{name}: {then:.1f} to {now:.1f}" for name, then, now in partly_forgotten(entry, before)]
     if lost:
-        say(console, f"classes that lost more than {SURE_OF_LOSS:.0f} points since the last time:")
+        say(console, f"classes that lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last lesson:")
         say_all(console, lost)
     elif before and keep != "sums":
-        say(console, f"no class lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last time")
+        say(console, f"no class lost more than {SURE_OF_LOSS:.0f} points of accuracy since the last lesson")

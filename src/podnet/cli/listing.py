@@ -16,7 +16,7 @@ def methods_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.name is None:
         console.print(_methods_table())
-        console.print("'podnet methods NAME' lists the hyper-parameters of one.", highlight=False)
+        console.print("'podnet methods NAME' lists the hyper-parameters of a method.", highlight=False)
         return 0
     method_class = type(resolve({"method": known.name}).method)
     table = Table("option", "is", "CIFAR-100", "otherwise", title=method_class.summary, title_justify="left", box=None)
@@ -40,7 +40,7 @@ def _methods_table() -> Table:
 
 
 def datasets_command(known: argparse.Namespace) -> int:
-    table = Table("dataset", "what it is", "classes", "--data-path", box=None)
+    table = Table("dataset", "description", "classes", "--data-path", box=None)
     for name, source in SOURCES.items():
         table.add_row(name, source.summary, str(source.classes or "any"), "needed" if source.needs_path else "no")
     Console().print(table)

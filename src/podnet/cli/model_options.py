@@ -9,9 +9,10 @@ from podnet.errors import PodnetError
 from podnet.metrics import INFERENCES, REJECT
 from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
+PHOTOS = "a folder with one subfolder per class, or a CSV table path,label"
 LEARN_EXAMPLES = """\
 examples:
-  podnet learn shop.podnet photos/          photos/CLASS/*.jpg: the first call makes the model
+  podnet learn shop.podnet photos/          photos/CLASS/*.jpg: the first call creates the model
   podnet learn shop.podnet more-photos/     next month: the new classes it finds there are added
   podnet learn shop.podnet photos.csv       a table: path,label"""
 
@@ -25,43 +26,41 @@ examples:
 def add_model_commands(commands: Any) -> None:
     _add_learn(commands)
     _add_predict(commands)
-    evaluate = commands.add_parser(
-        "evaluate", help="measure a model on photos whose classes are known", allow_abbrev=False
-    )
-    evaluate.add_argument("model", metavar="MODEL", help="a model file")
-    evaluate.add_argument(
-        "photos", metavar="PHOTOS", help="a folder with one subfolder per class, or a CSV table path,label"
-    )
-    evaluate.add_argument(
-        "--output", metavar="FILE", help="file for the confusion matrix (default: MODEL-confusion.png)"
-    )
+    evaluate = _command(commands, "evaluate", "measure a model on photos whose classes are known")
+    add = evaluate.add_argument
+    add("photos", metavar="PHOTOS", help=PHOTOS)
+    add("--confusion", metavar="FILE", help="draw the confusion matrix into this file, for example confusion.png")
     _add_reject(evaluate)
     _add_machine(evaluate)
-    info = commands.add_parser("info", help="show what a model knows", allow_abbrev=False)
-    info.add_argument("model", metavar="MODEL", help="a model file")
+    _command(commands, "info", "show what a model knows")
     _add_export(commands)
-    forget = commands.add_parser("forget", help="remove classes from a model for good", allow_abbrev=False)
-    forget.add_argument("model", metavar="MODEL", help="a model file")
+    forget = _command(commands, "forget", "remove classes from a model for good")
     forget.add_argument("classes", metavar="CLASS", nargs="+", help="names of classes")
-    undo = commands.add_parser("undo", help="go back to the model before its last lesson", allow_abbrev=False)
-    undo.add_argument("model", metavar="MODEL", help="a model file")
-    card = commands.add_parser("card", help="describe a model in Markdown, as a model card", allow_abbrev=False)
-    card.add_argument("model", metavar="MODEL", help="a model file")
+    _command(commands, "undo", "go back to the model before its last lesson")
+    card = _command(commands, "card", "describe a model in Markdown, as a model card")
     card.add_argument("--output", metavar="FILE", help="output file (default: MODEL with the suffix .md)")
 
 
+def _command(commands: Any, name: str, words: str, file: str = "a model file", **more: Any) -> argparse.ArgumentParser:
+    """The parser of a command whose first argument is a model."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **more
+    )
+    parser.add_argument("model", metavar="MODEL", help=file)
+    return parser
+
+
 def _add_learn(commands: Any) -> None:
-    learn = commands.add_parser(
+    learn = _command(
+        commands,
         "learn",
-        help="teach a model of your own the classes of a folder of photos",
+        "teach a model of your own the classes of a folder of photos",
+        file="the model file; created if it does not exist",
         description="Teach a model the classes of a folder of photos. The first call makes it, later ones add to it.",
         epilog=LEARN_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = learn.add_argument
-    add("model", metavar="MODEL", help="the model file; created if it does not exist")
-    add("photos", metavar="PHOTOS", help="a folder with one subfolder per class, or a CSV table path,label")
+    add("photos", metavar="PHOTOS", help=PHOTOS)
     add("--include-known", action="store_true", help="refresh known classes with their photos")
     add("--dry-run", action="store_true", help="show what would be learned and stop")
     add("--no-exemplars", action="store_true", help="save a smaller file that can predict but not learn more")
@@ -74,14 +73,14 @@ def _add_learn(commands: Any) -> None:
     add(
         "--keep",
         choices=("features", "photos", "sums"),
-        help="what is kept of the photos: their features (default), some photos too, or only sums of features",
+        help="what to keep from the photos: their features (default), some photos too, or only sums of features",
     )
     add("--image-size", metavar="PIXELS", type=int, help="side of the network's input (default: by the network)")
     add("--backbone", metavar="NAME", help="lite0 (default), lite1, lite2, resnet18, resnet32 or timm:NAME")
     add(
         "--weights",
         metavar="FILE",
-        help="initial weights: a .safetensors or .pth file, 'package' (lite), 'hub' (timm), or 'none' to start anew",
+        help="initial weights: a .safetensors or .pth file, 'package' (lite), 'hub' (timm), or 'none' for random ones",
     )
     _add_training(learn)
     _add_machine(learn)
@@ -100,15 +99,8 @@ def _add_training(learn: argparse.ArgumentParser) -> None:
 
 
 def _add_predict(commands: Any) -> None:
-    predict = commands.add_parser(
-        "predict",
-        help="predict the classes of photos",
-        epilog=PREDICT_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    predict = _command(commands, "predict", "predict the classes of photos", epilog=PREDICT_EXAMPLES)
     add = predict.add_argument
-    add("model", metavar="MODEL", help="a model file")
     add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image, or names, one per line")
     add("--top", metavar="K", type=int, default=3, help="classes per photo (default: 3)")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="output format (default: table)")
@@ -118,21 +110,21 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_export(commands: Any) -> None:
-    export = commands.add_parser("export", help="write a model for other programs", allow_abbrev=False)
-    export.add_argument("model", metavar="MODEL", help="a model file")
-    export.add_argument(
+    export = _command(commands, "export", "write a model for other programs")
+    add = export.add_argument
+    add(
         "--format",
         choices=("onnx", "torch", "podnet"),
         default="onnx",
         help="onnx (default), torch (a .pt2 program) or podnet: a model file without photos, which only predicts",
     )
-    export.add_argument(
+    add(
         "--input",
         choices=("photo", "square"),
         help="photo: upright photos of any size (default for onnx); square: of the network's size (always for torch)",
     )
     _add_reject(export)
-    export.add_argument("--output", metavar="FILE", help="output file (default: MODEL with another suffix)")
+    add("--output", metavar="FILE", help="output file (default: MODEL with another suffix)")
 
 
 def _add_reject(parser: argparse.ArgumentParser) -> None:
@@ -154,13 +146,12 @@ def reject_rate(known: argparse.Namespace) -> float:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    default = f"one a core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
+    default = f"one per core, at most {MOST_WORKERS}; none up to {FEW_PHOTOS} photos"
     parser.add_argument("--workers", metavar="N", type=int, help=f"decoding processes (default: {default})")
-    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one a core)")
+    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: one per core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
 
 
 def workers(known: argparse.Namespace, photos: int) -> int:
-    """The number of decoding processes."""
     given: int | None = known.workers
     return decoding_workers(photos=photos) if given is None else given

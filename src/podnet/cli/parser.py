@@ -13,14 +13,14 @@ from podnet.errors import ConfigError
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All of these can stand in a YAML file (--config); the command line wins."""
+'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
 
 EXAMPLES = """\
 examples:
   podnet run                                        PODNet on the embedded digits
-  podnet run --method icarl --output runs/icarl     a rival on the same classes
+  podnet run --method icarl --output runs/icarl     another method on the same classes
   podnet run --dataset cifar100 --data-path cifar-100-binary.tar.gz --increment 1
-  podnet run --resume runs/icarl                    go on with a run that was stopped"""
+  podnet run --resume runs/icarl                    continue a stopped run"""
 
 REPRODUCE_EXAMPLES = """\
 examples:
@@ -43,6 +43,7 @@ CALL_OPTIONS = (
     "tensorboard",
     "print_config",
     "allow_changed_method",
+    "from_base",
 )
 
 
@@ -171,6 +172,7 @@ def _add_run(commands: Any) -> None:
         const="",
         help="continue a run; without RUN, the one in --output, or begin it there",
     )
+    add("--from-base", metavar="RUN", help="take the first task from another run with the same settings")
     add("--allow-changed-method", action="store_true", help="resume even if the file of --method was edited")
     add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
     add(
@@ -236,7 +238,7 @@ def _add_reproduce(commands: Any) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        help="runs at the same time (default: one a core, at most 8; with a GPU 1; on a cluster all it has room for)",
+        help="runs at the same time (default: one per core, at most 8; with a GPU 1; on a cluster as many as fit)",
     )
     add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import glob
+import io
 import json
 import os
 import sys
@@ -25,30 +26,42 @@ NamedSource = tuple[str, Path | bytes]
 
 
 def predict_command(known: argparse.Namespace) -> int:
-    """Returns 0, or 1 if some photos could not be read."""
+    """Returns 0, or 1 if some photos could not be read, or a folder has none."""
     if known.top < 1:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
     reject = reject_rate(known)
     keep_freed_memory()
     model = load_model(Path(known.model).expanduser(), choose_device(known.device))
     inference = known.inference or best_inference(model.history[-1])
-    files = list(_sources(known.images))
+    files, empty = _sources(known.images)
+    shown = _as_table_of_one_class if known.format == "table" and len(model.names) == 1 else FORMATS[known.format]
     with with_threads(known.threads):
-        answers = predict(model, files, inference, known.top, workers(known, len(files)), reject)
-        failures = list(WRITERS[known.format](answers))
+        if known.format == "csv":
+            print("file,rank,class,confidence,unknown")
+        failures = []
+        for answer in predict(model, files, inference, known.top, workers(known, len(files)), reject):
+            if isinstance(answer, Failure):
+                failures.append(answer)
+            else:
+                print(shown(answer), flush=True)
     for failure in failures:
-        print(f"cannot be read: {printable(failure.file)}: {failure.why}", file=sys.stderr)
-    return 1 if failures else 0
+        print(f"cannot read {printable(failure.file)}: {failure.why}", file=sys.stderr)
+    for word in empty:
+        print(f"{'standard input' if word == '-' else printable(word)} has no photos", file=sys.stderr)
+    return 1 if failures or empty else 0
 
 
-def _sources(words: Iterable[str]) -> Iterator[NamedSource]:
-    """The photos given by the words, sorted for each word, without duplicates."""
-    seen: set[str] = set()
+def _sources(words: Iterable[str]) -> tuple[list[NamedSource], list[str]]:
+    """The photos given by the words, sorted for each word, without duplicates; and the words that give none."""
+    files: dict[str, Path | bytes] = {}
+    empty = []
     for word in words:
-        for name, source in _meant(word):
-            if name not in seen:
-                seen.add(name)
-                yield name, source
+        found = list(_meant(word))
+        if not found:
+            empty.append(word)
+        for name, source in found:
+            files.setdefault(name, source)
+    return list(files.items()), empty
 
 
 def _meant(word: str) -> Iterator[NamedSource]:
@@ -80,39 +93,31 @@ def _from_standard_input() -> Iterator[NamedSource]:
         yield "-", data
 
 
-def _write_table(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
-        words = f"unknown (nearest: {best})" if answer.unknown else best
-        print(f"{printable(answer.file)}: {words}", flush=True)
+def _as_table(answer: Prediction) -> str:
+    best = "  ".join(f"{printable(name)} {100 * value:.1f}%" for name, value in answer.ranked)
+    return f"{printable(answer.file)}: " + (f"unknown (nearest: {best})" if answer.unknown else best)
 
 
-def _write_json_lines(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
-        print(json.dumps({"file": answer.file, "unknown": answer.unknown, "predictions": ranked}), flush=True)
+def _as_table_of_one_class(answer: Prediction) -> str:
+    """Its confidence is the share of its photos that look less familiar: no news about an unknown photo, or if 0."""
+    ((name, value),) = answer.ranked
+    if value and not answer.unknown:
+        return _as_table(answer)
+    shown = printable(name)
+    return f"{printable(answer.file)}: " + (f"unknown (nearest: {shown})" if answer.unknown else shown)
 
 
-def _write_csv(answers: Iterable[Prediction | Failure]) -> Iterator[Failure]:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "rank", "class", "confidence", "unknown"])
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield answer
-            continue
-        for rank, (name, value) in enumerate(answer.ranked, start=1):
-            writer.writerow([printable(answer.file), rank, name, f"{value:.6f}", "yes" if answer.unknown else "no"])
-        sys.stdout.flush()
+def _as_json_line(answer: Prediction) -> str:
+    ranked = [{"class": name, "confidence": round(value, 6)} for name, value in answer.ranked]
+    return json.dumps({"file": answer.file, "unknown": answer.unknown, "predictions": ranked})
 
 
-WRITERS: dict[str, Callable[[Iterable[Prediction | Failure]], Iterator[Failure]]] = {
-    "table": _write_table,
-    "jsonl": _write_json_lines,
-    "csv": _write_csv,
-}
+def _as_csv(answer: Prediction) -> str:
+    text, unknown = io.StringIO(), "yes" if answer.unknown else "no"
+    ranks = enumerate(answer.ranked, start=1)
+    rows = [(printable(answer.file), rank, name, f"{value:.6f}", unknown) for rank, (name, value) in ranks]
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().removesuffix("\n")
+
+
+FORMATS: dict[str, Callable[[Prediction], str]] = {"table": _as_table, "jsonl": _as_json_line, "csv": _as_csv}

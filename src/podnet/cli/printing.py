@@ -1,4 +1,4 @@
-"""Printing for the commands about models."""
+"""Printing for the commands."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def say_all(console: Console, lines: Sequence[str]) -> None:
         say(console, f"  {line}")
     if len(lines) > SHOWN:
         say(console, f"  and {len(lines) - SHOWN} more")
+
+
+def say_skipped(console: Console, skipped: Sequence[tuple[str, str]]) -> None:
+    """Print the files that were left out, and why, if there are any."""
+    if skipped:
+        say(console, f"skipped: {len(skipped)}")
+        say_all(console, [f"{name}: {why}" for name, why in skipped])
 
 
 def plain_table(*columns: str) -> Table:

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from podnet.cli.display import bar
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
+from podnet.cli.printing import say
 from podnet.data import SOURCES, Dataset
 from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, nearest
@@ -54,14 +55,14 @@ def reproduce_command(known: argparse.Namespace) -> int:
         return _dry_run(console, runs, known)
     _check(runs, known.resume, device_too=local)
     if known.data_path and not any(run.options.get("data_path") for run in runs):
-        console.print(f"note: --data-path is not needed at scale {known.scale}, which has its data with it.")
+        console.print(f"note: --data-path is not used at scale {known.scale}, whose data is included.")
     if known.resume and (done := sum(run.finished() for run in runs)):
-        console.print(f"{done} of {len(runs)} runs are there already.", highlight=False)
+        console.print(f"{done} of {len(runs)} runs are already finished.", highlight=False)
     failed = _follow(console, runs, engine, known.resume)
     name = f"{known.name}-{known.scale}" + ("-paper" if known.fidelity == "paper" else "")
     _report(console, benchmarks, plans, known.scale, folder / name)
     for sentence in failed:
-        console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"failed: {sentence}")
     return 1 if failed else 0
 
 
@@ -71,11 +72,11 @@ def _default_jobs(device: str) -> int:
 
 
 def _list(console: Console) -> int:
-    table = Table(Column("name", no_wrap=True), "what it is", Column("runs an\norder", justify="right"), box=None)
+    table = Table(Column("name", no_wrap=True), "description", Column("runs per\norder", justify="right"), box=None)
     for benchmark in BENCHMARKS.values():
         runs = len(benchmark.rows) * len(benchmark.columns)
         table.add_row(benchmark.name, benchmark.title, str(runs))
-    table.add_row("all", "every one of them; equal runs are run once", "")
+    table.add_row("all", "all of them; identical runs are run once", "")
     console.print(table)
     return 0
 
@@ -89,13 +90,13 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str]) -> li
                 found.append(narrowed(benchmark, rows, columns))
         if not found:
             raise ConfigError(
-                "no table has all of the rows and columns asked for; give the name of one to see its own."
+                "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
             )
         return found
     if name not in BENCHMARKS:
-        given = "no name given" if name is None else f"there is no table or figure {name!r}"
+        given = "no table or figure given" if name is None else f"unknown table or figure {name!r}"
         hint = "" if name is None else nearest(name, BENCHMARKS)
-        raise ConfigError(f"{given}; 'podnet reproduce --list' shows the names.{hint}")
+        raise ConfigError(f"{given}; 'podnet reproduce --list' lists the names.{hint}")
     return [narrowed(BENCHMARKS[name], rows, columns)]
 
 
@@ -162,8 +163,8 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
     jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
     took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
-    starts = f" and {len(firsts)} first task{'s' * (len(firsts) > 1)} to start from" if firsts else ""
-    console.print(f"{len(runs)} runs{starts}, {took} on this machine as busy as it is now.", highlight=False)
+    starts = f" and {len(firsts)} shared first task{'s' * (len(firsts) > 1)}" if firsts else ""
+    console.print(f"{len(runs)} runs{starts}, {took} on this machine at its current load.", highlight=False)
     return 0
 
 
@@ -186,7 +187,7 @@ def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: b
             if outcome is None:
                 continue
             line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
-            progress.console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+            say(progress.console, line.rstrip())
             if outcome.status == "failed":
                 failed.append(f"{outcome.planned.label}: {outcome.message}")
     return failed
@@ -207,4 +208,4 @@ def _report(
     title = benchmarks[0].title if len(benchmarks) == 1 else "Every table and figure of the paper"
     intro = f"PODNet (Douillard et al., ECCV 2020) at scale {scale}."
     page = write_report(folder, title, intro, contents, [(run.label, run.record) for run in runs.values()])
-    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"report: {page}")

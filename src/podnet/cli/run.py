@@ -35,7 +35,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     given |= _hyper_parameters(words, parser)
     record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
     if experiment.num_nodes > 1 and known.address is None and not is_member():
-        raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
+        raise ConfigError("--num-nodes needs --address HOST:PORT: one of the machines, the same on all of them.")
     if known.print_config:
         team = Team(size=experiment.devices * experiment.num_nodes, local_size=experiment.devices)
         experiment.prepared(team, begins=existing != "resume")
@@ -46,10 +46,11 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
         return 0
     keep_freed_memory()
     with joined(choose_device(experiment.device)) as team:
-        records = run(experiment, record, existing, team=team, allow_changed_method=known.allow_changed_method)
+        base = _base(known.from_base, experiment)
+        records = run(experiment, record, existing, base, team, known.allow_changed_method)
         if team.is_main:
             if existing == "resume" and not record.exists():
-                print(f"nothing to resume in {record.folder}: the run begins.")
+                print(f"nothing to resume in {record.folder}: starting a new run.")
             _show(records, record, experiment, known.tensorboard)
         else:
             deque(records, maxlen=0)
@@ -74,7 +75,7 @@ def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
     rest = iter(words)
     for word in rest:
         if not word.startswith("--"):
-            raise ConfigError(f"'podnet run' does not know what to do with {word!r}; options start with --.")
+            raise ConfigError(f"'podnet run' does not take {word!r}; options start with --.")
         name, equals, value = word.removeprefix("--").partition("=")
         if not equals:
             value = next(rest, "")
@@ -88,7 +89,7 @@ def _hyper_parameters(words: list[str], run_parser: Parser) -> dict[str, str]:
 
 def _unknown_option(word: str, run_parser: Parser) -> NoReturn:
     known = [option for action in run_parser._actions for option in action.option_strings]
-    raise ConfigError(f"{word} needs a value, or is no option of 'podnet run'.{nearest(word, known)}")
+    raise ConfigError(f"{word} needs a value, or is not an option of 'podnet run'.{nearest(word, known)}")
 
 
 def _draw(record: Run, title: str) -> str:
@@ -102,12 +103,29 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> tuple[Run,
     `--resume FOLDER` needs a run there. `--resume` alone continues the run in --output, or begins it.
     """
     if known.resume and known.output and known.resume != known.output:
-        raise ConfigError(f"--resume names {known.resume}, --output names {known.output}; give one of the two.")
+        raise ConfigError(f"--resume is {known.resume}, but --output is {known.output}; give only one of them.")
     folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
     if known.resume or (known.resume is not None and record.exists()):
         return record, _resumed(record, wanted), "resume"
     return record, resolve(wanted), "resume" if known.resume is not None else "replace" if known.overwrite else "refuse"
+
+
+def _base(folder: str | None, experiment: Experiment) -> Run | None:
+    """The run to take the first task from; it must have learned it in the same way."""
+    if folder is None:
+        return None
+    base = Run(folder)
+    if base.trained_first_task() is None:
+        raise ConfigError(f"--from-base names {folder}, which has no trained first task; give a run that is past it.")
+    wanted, given = (each.first_task().options() for each in (experiment, resolve(as_it_ran(base.config()))))
+    for option in wanted:
+        if option not in CHANGEABLE and wanted[option] != given.get(option):
+            raise ConfigError(
+                f"the first task of {folder} was learned with {option} {given.get(option)!r}, "
+                f"not {wanted[option]!r}; start without --from-base, or with that value."
+            )
+    return base
 
 
 def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
@@ -120,7 +138,7 @@ def _resumed(record: Run, wanted: dict[str, Any]) -> Experiment:
     if changed:
         raise ConfigError(
             f"{record.folder} was started with {changed[0]} {recorded.get(changed[0])!r}, not {config[changed[0]]!r}; "
-            "resume it without that option, or start another run."
+            "resume it without that option, or start a new run."
         )
     return experiment
 
@@ -135,5 +153,5 @@ def _read_yaml(path: str | None) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(loaded, dict):
-        raise ConfigError(f"--config {path} should hold options, one 'name: value' a line.")
+        raise ConfigError(f"--config {path} must contain options, one 'name: value' per line.")
     return {str(key).replace("-", "_"): value for key, value in loaded.items()}

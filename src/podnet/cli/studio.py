@@ -13,7 +13,7 @@ def studio_command(known: argparse.Namespace) -> int:
         from podnet.studio.server import serve
     except ImportError as error:
         raise MissingPackageError(
-            f"the page needs packages that are not installed ({error.name}): pip install 'podnet[studio]'."
+            f"podnet studio needs {error.name}, which is not installed: pip install 'podnet[studio]'."
         ) from error
     model = Path(known.model).expanduser() if known.model else None
     return serve(Path(known.folder).expanduser(), model, known.host, known.port, browser=not known.no_browser)

@@ -64,7 +64,7 @@ SOURCES: dict[str, Source] = {
         options=("image_size",),
     ),
     "npz": Source(
-        "your own arrays: a .npz file with x_train, y_train, x_test, y_test and perhaps class_names",
+        "your own arrays: a .npz file with x_train, y_train, x_test, y_test and optionally class_names",
         load_npz,
         "cifar",
         classes=None,
@@ -100,10 +100,10 @@ def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) 
     source = SOURCES[name]
     for option in options or {}:
         if option not in source.options:
-            raise ConfigError(f"dataset {name} takes no --{option.replace('_', '-')}; leave it out.")
+            raise ConfigError(f"dataset {name} does not use --{option.replace('_', '-')}; leave it out.")
     if not source.needs_path:
         if path is not None:
-            raise ConfigError(f"dataset {name} is embedded and takes no --data-path; leave it out.")
+            raise ConfigError(f"dataset {name} is embedded and does not use --data-path; leave it out.")
         return source.load()
     if path is None:
         raise ConfigError(f"dataset {name} needs --data-path: {source.summary}.")

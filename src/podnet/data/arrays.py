@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.errors import DataError
 
+# What numpy raises for a damaged .npz file.
+BROKEN = (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, RuntimeError, BadZipFile, zlib.error)
+
 
 def as_images(array: ArrayLike) -> Tensor:
     """uint8 images (N, H, W) or (N, H, W, C) with C of 1 or 3 -> tensor (N, C, H, W); floats must be whole 0 to 255."""
@@ -23,17 +26,15 @@ def as_images(array: ArrayLike) -> Tensor:
     if pixels.ndim == 3:
         pixels = pixels[..., None]
     if pixels.ndim != 4 or pixels.shape[-1] not in (1, 3):
-        raise DataError(
-            f"images of shape {pixels.shape} given; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels."
-        )
+        raise DataError(f"images have shape {pixels.shape}; expected (N, H, W) or (N, H, W, C) with 1 or 3 channels.")
     if pixels.dtype != np.uint8:
         if not np.issubdtype(pixels.dtype, np.number):
-            raise DataError(f"images of type {pixels.dtype} given; expected uint8 pixels.")
+            raise DataError(f"images have type {pixels.dtype}; expected uint8.")
         if not np.isfinite(pixels).all():
-            raise DataError("some pixels are NaN or infinite; mend or leave out those images.")
+            raise DataError("some pixels are NaN or infinite; fix or leave out those images.")
         if pixels.size and (pixels.min() < 0 or pixels.max() > 255 or (pixels != np.round(pixels)).any()):
             raise DataError(
-                f"pixels from {pixels.min():g} to {pixels.max():g} given; expected whole numbers from 0 to 255 "
+                f"pixels range from {pixels.min():g} to {pixels.max():g}; expected whole numbers from 0 to 255 "
                 "(multiply images in [0, 1] by 255 and round)."
             )
     return torch.from_numpy(np.ascontiguousarray(pixels.astype(np.uint8).transpose(0, 3, 1, 2)))
@@ -51,18 +52,14 @@ def from_arrays(
         raise DataError(f"{name}: there are no training images.")
     if images.shape[1:] != test_images.shape[1:]:
         raise DataError(
-            f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}."
+            f"{name}: training images are {tuple(images.shape[1:])}, test images {tuple(test_images.shape[1:])}; "
+            "make them the same size."
         )
     targets, test_targets = (_as_labels(labels, name) for labels in (train[1], test[1]))
     if len(targets) != len(images):
-        raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; each needs one.")
+        raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; give one label per image.")
     if class_names is None:
-        if int(targets.max()) >= len(targets):
-            raise DataError(
-                f"{name}: a label is {int(targets.max())}, but there are {len(targets)} training images; number the "
-                "classes from 0 on, each with images, or give class_names."
-            )
-        class_names = [str(label) for label in range(int(targets.max()) + 1)]
+        class_names = _numbers(targets, name)
     channels = images.shape[1]
     statistics = [_mean_and_std(images[:, channel]) for channel in range(channels)]
     return Dataset(
@@ -79,6 +76,17 @@ def from_arrays(
             pad=max(1, images.shape[2] // 8),
         ),
     )
+
+
+def _numbers(targets: Tensor, name: str) -> list[str]:
+    """Names of classes that have none."""
+    highest = int(targets.max())
+    if highest >= len(targets):
+        raise DataError(
+            f"{name}: a label is {highest}, but there are only {len(targets)} training images; "
+            "number the classes from 0 without gaps, or give class_names."
+        )
+    return [str(label) for label in range(highest + 1)]
 
 
 def _mean_and_std(pixels: Tensor) -> tuple[float, float]:
@@ -106,19 +114,12 @@ def load_npz(path: Path) -> Dataset:
             arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise DataError(f"{path} is no .npz file of plain arrays, or is damaged; write it with numpy.savez.") from error
+    except BROKEN as error:
+        raise DataError(
+            f"{path} is not a .npz file of plain arrays, or is damaged; write it with numpy.savez."
+        ) from error
     if missing := [name for name in wanted if name not in arrays]:
-        raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}.")
+        raise DataError(f"{path} has no {', '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}.")
     names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
     train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
     return from_arrays(train, test, names, name=path.stem)

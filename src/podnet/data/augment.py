@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from podnet.data.mixing import boxes
+from podnet.data.policies import HIGHEST, OPERATIONS, transformed
+from podnet.errors import ConfigError, one_of
+
 Intensity = Literal["none", "shift", "scale"]
+Augmentation = Literal["trivial", "cutout", "mixup", "cutmix"]  # beyond crops, mirror images and intensity
+MIXING = frozenset[Augmentation]({"mixup", "cutmix"})  # these need the targets: podnet.data.mixing
 MAX_CHANGE = 63  # of 255; the paper's range of random intensity
+CUTOUT = 4  # a hole's side is this part of the image's: 8 of 32 pixels, as in its paper for CIFAR-100
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,10 @@ class _Draws:
     def uniform(self) -> Tensor:
         """(B, 1, 1, 1) in [0, 1)."""
         return torch.rand(self.share.count, 1, 1, 1, generator=self.generator)[self.share.rows]
+
+    def integers(self, end: int) -> Tensor:
+        """(B,), from 0 to end - 1."""
+        return torch.randint(0, end, (self.share.count,), generator=self.generator)[self.share.rows]
 
     def two_integers(self, end: int) -> Tensor:
         """(2, B), from 0 to end - 1."""
@@ -70,12 +82,22 @@ class Transform:
             return normalised
         return F.interpolate(normalised, (self.size, self.size), mode="bicubic", antialias=True)
 
-    def augment(self, images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
+    def augment(
+        self,
+        images: Tensor,
+        generator: torch.Generator,
+        share: Share | None = None,
+        more: Collection[Augmentation] = (),
+    ) -> Tensor:
         """Random versions of (B, C, H, W) uint8 images, normalised. Draws come from the generator only.
 
-        A share of a batch gets the same augmentation as within the whole batch.
+        A share of a batch gets the same augmentation as within the whole batch. With "trivial" in `more` each image
+        goes through TrivialAugment first, with "cutout" it gets a hole last.
         """
         draws = _Draws(generator, share or Share(torch.arange(len(images)), len(images)))
+        if "trivial" in more:
+            direction = 2 * draws.integers(2) - 1
+            images = transformed(images, draws.integers(len(OPERATIONS)), direction * draws.integers(HIGHEST + 1))
         pixels = self._padded(images)
         if self.pad:
             top, left = draws.two_integers(2 * self.pad + 1).to(images.device)
@@ -86,7 +108,8 @@ class Transform:
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
         planes = pixels[..., None].view(torch.uint8)[..., : images.shape[1]].permute(0, 3, 1, 2)
         changed = self._change_intensity(planes.contiguous(memory_format=torch.channels_last), draws)
-        return self.normalise(changed)
+        inputs = self.normalise(changed)
+        return _cut_out(inputs, draws) if "cutout" in more else inputs
 
     def _padded(self, images: Tensor) -> Tensor:
         """Pad with black and pack each pixel's channels into one integer, (B, H, W): a crop moves one per pixel."""
@@ -105,6 +128,22 @@ class Transform:
         if self.intensity == "shift":
             return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp_(0, 255)
         return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp_(0, 255)
+
+
+def require_possible(owner: str, more: Collection[str]) -> None:
+    """Refuse augmentations that do not exist, or that exclude each other."""
+    for each in more:
+        one_of(f"an augmentation of {owner}", each, get_args(Augmentation))
+    if MIXING.issubset(more):
+        raise ConfigError(f"the augmentation of {owner} has both mixup and cutmix; leave one of them out.")
+
+
+def _cut_out(inputs: Tensor, draws: _Draws) -> Tensor:
+    """Cutout (DeVries and Taylor, 2017): a square of zeros, the mean colour, around a random pixel, in place."""
+    height, width = inputs.shape[2:]
+    side = torch.tensor([min(height, width) // CUTOUT])
+    hole = boxes(draws.integers(height), draws.integers(width), side, side, inputs)
+    return inputs.masked_fill_(hole, 0)
 
 
 def batches(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:

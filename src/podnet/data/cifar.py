@@ -51,7 +51,7 @@ def load_cifar100(path: str | Path, checksums: Mapping[str, str] | None = OFFICI
     """
     if image_size not in SIZES:
         raise ConfigError(
-            f"image_size is {image_size}; images of CIFAR-100 have {SIDE} pixels, or scaled down 16 or 8."
+            f"image_size is {image_size}; for CIFAR-100 it must be {SIDE}, or 16 or 8 to scale the images down."
         )
     try:
         origin, files = _find(Path(path))
@@ -80,7 +80,7 @@ def _find(path: Path) -> tuple[Path, dict[str, bytes]]:
         return path, _read_archive(path)
     if not path.is_dir():
         raise DataError(
-            f"{path} does not exist or cannot be read; give the CIFAR-100 archive, or a folder that holds it."
+            f"{path} does not exist or cannot be read; give the CIFAR-100 archive, or a folder that contains it."
         )
     for folder in (path, path / "cifar-100-python", path / "cifar-100-binary"):
         for version in (PYTHON, BINARY):
@@ -91,8 +91,8 @@ def _find(path: Path) -> tuple[Path, dict[str, bytes]]:
         archive = next((p for p in archives if p.name.startswith("cifar-100")), archives[0])
         return archive, _read_archive(archive)
     raise DataError(
-        f"{path} does not hold CIFAR-100: it has no archive (.tar.gz), and neither it nor a folder cifar-100-python or "
-        f"cifar-100-binary in it has all of {WANTED}; put the official archive there."
+        f"{path} does not contain CIFAR-100: there is no archive (.tar.gz), and neither it nor its folder "
+        f"cifar-100-python or cifar-100-binary has all of {WANTED}; put the official archive there."
     )
 
 
@@ -116,33 +116,35 @@ def _read_archive(path: Path) -> dict[str, bytes]:
                         found[name] = _read(content, member.size, f"{path}: {name}")
         except BROKEN as error:
             reason = str(error) or type(error).__name__
-            raise DataError(f"{path} is cut short or damaged ({reason}); get the archive again.") from error
+            raise DataError(f"{path} is truncated or damaged ({reason}); download the archive again.") from error
     for version in (PYTHON, BINARY):
         if all(name in found for name in version):
             return {name: found[name] for name in version}
     raise DataError(
-        f"{path} is not a complete CIFAR-100 archive: looked in it for {WANTED} "
-        f"and found {', '.join(found) or 'none of them'}; get the official archive."
+        f"{path} is not a complete CIFAR-100 archive: expected {WANTED}, "
+        f"found {', '.join(found) or 'none of them'}; download the official archive."
     )
 
 
 def _read(file: IO[bytes], size: int, where: str) -> bytes:
     if size > LARGEST:
-        raise DataError(f"{where} has {size:,} bytes, far more than any file of CIFAR-100; get the official one.")
+        raise DataError(f"{where} has {size:,} bytes, far more than any CIFAR-100 file; download the official one.")
     return file.read(size)
 
 
 def _verify(data: bytes, checksum: str | None, where: str) -> None:
     algorithm, _, expected = (checksum or "").partition(":")
     if checksum and hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != expected:
-        raise DataError(f"{where} is damaged or not the official file ({algorithm} is not {expected}); get it again.")
+        raise DataError(
+            f"{where} is damaged or not the official file ({algorithm} is not {expected}); download it again."
+        )
 
 
 def _decode_binary(files: Mapping[str, bytes], origin: Path) -> tuple[Split, Split, tuple[str, ...]]:
     def split(name: str) -> Split:
         where, size = f"{origin}: {name}", len(files[name])
         if size % RECORD:
-            raise DataError(f"{where} has {size} bytes, not a multiple of the {RECORD} of a record; get it again.")
+            raise DataError(f"{where} has {size} bytes, not a multiple of the record size {RECORD}; download it again.")
         records = np.frombuffer(files[name], np.uint8).reshape(-1, RECORD)
         return _split(records[:, 2:], records[:, 1].tolist(), where)
 
@@ -154,7 +156,9 @@ def _decode_python(files: Mapping[str, bytes], origin: Path) -> tuple[Split, Spl
     def content(name: str) -> dict[object, object]:
         loaded = load_plain(files[name], f"{origin}: {name}")
         if not isinstance(loaded, dict):
-            raise DataError(f"{origin}: {name} holds a {type(loaded).__name__}, not a dict; get the official file.")
+            raise DataError(
+                f"{origin}: {name} contains a {type(loaded).__name__}, not a dict; download the official file."
+            )
         return {_text(key): value for key, value in loaded.items()}
 
     def split(name: str) -> Split:
@@ -168,12 +172,14 @@ def _decode_python(files: Mapping[str, bytes], origin: Path) -> tuple[Split, Spl
 def _split(pixels: object, labels: object, where: str) -> Split:
     """Check the content of a file and convert it: pixels (N, 3072) uint8, labels a list of N fine labels."""
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.shape[1:] == (PIXELS,)):
-        raise DataError(f"{where} has no images (data) of {PIXELS} bytes each; get the official file.")
+        raise DataError(f"{where} has no images (data) of {PIXELS} bytes each; download the official file.")
     if not (isinstance(labels, list) and all(isinstance(label, int | np.integer) for label in labels)):
-        raise DataError(f"{where} has no list of fine labels (fine_labels); get the official file.")
+        raise DataError(f"{where} has no list of fine labels (fine_labels); download the official file.")
     for record, label in enumerate(labels):
         if not 0 <= label < CLASSES:
-            raise DataError(f"{where}: record {record} (from 0) has a label outside 0 to {CLASSES - 1}; get it again.")
+            raise DataError(
+                f"{where}: record {record} (from 0) has a label outside 0 to {CLASSES - 1}; download it again."
+            )
     images = np.array(pixels, order="C").reshape(-1, 3, 32, 32)  # a copy: the file's bytes are read-only
     return torch.from_numpy(images), torch.tensor(labels, dtype=torch.int64)
 
@@ -181,7 +187,7 @@ def _split(pixels: object, labels: object, where: str) -> Split:
 def _class_names(names: object, where: str) -> tuple[str, ...]:
     found = [_text(name) for name in names] if isinstance(names, list) else []
     if len(found) != CLASSES or not all(isinstance(name, str) for name in found):
-        raise DataError(f"{where} has {len(found)} names of fine classes instead of {CLASSES}; get the official file.")
+        raise DataError(f"{where} has {len(found)} fine class names instead of {CLASSES}; download the official file.")
     return tuple(str(name) for name in found)
 
 

@@ -13,14 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from podnet.data.decode import measure, open_photo, reason
-from podnet.errors import DataError, printable
+from podnet.data.decode import is_picture, measure, open_photo, reason
+from podnet.errors import DataError, counted, printable
 
-WANTED = "expected a folder for each class, with its photos inside, or a CSV table with the columns path and label"
+WANTED = "expected a folder with one subfolder of photos per class, or a CSV table with the columns path and label"
 PATHS = ("path", "filepath", "imagepath", "filename", "file", "imagefile", "imagename", "image", "img", "photo")
 LABELS = ("label", "labels", "labelname", "class", "classname", "category", "species", "target", "kind", "type", "tag")
 WITHOUT_HEADER = "path,label, or a first row that names these two columns, for example filename,class"
 LONGEST_NAME = 200  # characters of a class name
+SHOWN = 10  # subfolders named in a sentence
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Collection:
 
     photos: tuple[Photo, ...]
     skipped: tuple[tuple[str, str], ...] = ()  # name, reason
+    nested: tuple[tuple[str, str], ...] = ()  # class whose subfolders may be meant as classes, a sentence about it
 
     @property
     def counts(self) -> dict[str, int]:
@@ -46,7 +48,6 @@ class Collection:
         return dict(Counter(photo.label for photo in self.photos))
 
     def of(self, labels: Iterable[str]) -> Collection:
-        """The photos of some classes."""
         wanted = set(labels)
         return Collection(tuple(photo for photo in self.photos if photo.label in wanted))
 
@@ -69,12 +70,13 @@ def read_collection(path: Path) -> Collection:
         elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).source != file:
             skipped.append((printable(file), f"the same photo as {printable(str(twin.source))}"))
     if not photos:
-        first = f" The first: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
-        raise DataError(f"{printable(path)} has no photo that can be read; {WANTED}.{first}")
+        first = f" The first skipped file: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
+        raise DataError(f"{printable(path)} has no readable photo; {WANTED}.{first}")
     left = {photo.label for photo in photos.values()}
     empty = dict.fromkeys(label for _, label in listed if label not in left)
-    skipped += [(label, "a class of which no photo can be read") for label in empty]
-    return Collection(in_order(photos.values()), tuple(skipped))
+    skipped += [(label, "a class without readable photos") for label in empty]
+    ordered = in_order(photos.values())
+    return Collection(ordered, tuple(skipped), _nested(path, ordered) if path.is_dir() else ())
 
 
 def in_order(photos: Iterable[Photo]) -> tuple[Photo, ...]:
@@ -134,7 +136,7 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
         if entry.name.startswith("."):
             continue
         if not entry.is_dir():
-            skipped.append((printable(entry), "not in the folder of a class"))
+            skipped.append((printable(entry), "not in a class folder"))
             continue
         try:
             files = list(files_below(entry))
@@ -146,17 +148,51 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
         if not files:
             skipped.append((printable(entry), "a folder without photos"))
     if not listed:
-        raise DataError(f"{printable(root)} has no class folders with files; {WANTED}.")
+        raise DataError(_without_classes(root))
     return listed, skipped
+
+
+def _without_classes(root: Path) -> str:
+    entries = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
+    photos = sum(is_picture(entry) for entry in entries if not entry.is_dir())
+    if not photos:
+        return f"{printable(root)} has no class folders with files; {WANTED}."
+    empty = " with files" if any(entry.is_dir() for entry in entries) else ""
+    them = "it" if photos == 1 else "them"
+    where = printable(root / "CLASS")
+    return f"{printable(root)} has {counted(photos, 'photo')} but no class folders{empty}; move {them} to {where}/."
+
+
+def _nested(root: Path, photos: Iterable[Photo]) -> tuple[tuple[str, str], ...]:
+    """Classes with several subfolders of photos."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for photo in photos:
+        assert isinstance(photo.source, Path)
+        folder, *below = photo.source.relative_to(root).parts
+        if len(below) > 1:
+            found.setdefault((photo.label, folder), {})[printable(below[0])] = None
+
+    def sentence(label: str, folder: str, names: Sequence[str]) -> str:
+        shown = ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
+        return (
+            f"{label} has subfolders with photos ({shown}); they are learned as one class. "
+            f"For classes of their own, give {printable(root / folder)}."
+        )
+
+    several = {key: list(names) for key, names in found.items() if len(names) > 1}
+    return tuple((label, sentence(label, folder, names)) for (label, folder), names in several.items())
 
 
 def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
     """Rows path,label, or a header that names these two columns; paths are relative to the table's folder."""
+    if is_picture(file):
+        raise DataError(f"{printable(file)} is a picture; give the folder that contains the class folders.")
     try:
         reader = csv.reader(io.StringIO(file.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
         rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{printable(file)} is neither a folder nor a CSV table ({error}); {WANTED}.") from error
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
+        raise DataError(f"{printable(file)} is neither a folder nor a CSV table ({why}); {WANTED}.") from error
     header = rows[0][1] if rows else []
     path, label = _column(header, PATHS), _column(header, LABELS)
     named, width = True, len(header)
@@ -165,10 +201,10 @@ def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str
     listed = []
     for line, row in rows[named:]:
         if len(row) != width or not row[path] or not row[label]:
-            expected = f"{width} cells, none of the path and the label empty" if named else WITHOUT_HEADER
+            expected = f"{width} cells, with a path and a label" if named else WITHOUT_HEADER
             raise DataError(f"{printable(file)}, line {line}: {printable(','.join(row))!r}; expected {expected}.")
         if "\0" in row[path]:
-            raise DataError(f"{printable(file)}, line {line}: a path cannot hold a null character.")
+            raise DataError(f"{printable(file)}, line {line}: a path cannot contain a null character.")
         listed.append((file.parent / row[path], class_name(row[label])))
     if not listed:
         raise DataError(f"{printable(file)} is empty; write a row path,label for each photo.")
@@ -186,8 +222,8 @@ def class_name(name: str) -> str:
     normal = unicodedata.normalize("NFC", name)
     if not normal.isprintable() or len(normal) > LONGEST_NAME:
         raise DataError(
-            f"the class name '{printable(normal[:80])}' cannot be used; it must be at most {LONGEST_NAME} characters "
-            "that can be shown. Rename it."
+            f"invalid class name '{printable(normal[:80])}': use at most {LONGEST_NAME} characters, "
+            "all of them printable."
         )
     return normal
 

@@ -31,7 +31,9 @@ class Dataset:
             ("test", self.test_images, self.test_targets),
         ):
             if len(images) != len(targets):
-                raise DataError(f"{self.name}: {len(images)} {part} images but {len(targets)} labels; each needs one.")
+                raise DataError(
+                    f"{self.name}: {len(images)} {part} images but {len(targets)} labels; give one label per image."
+                )
             if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(self.class_names):
                 raise DataError(
                     f"{self.name}: the {part} labels go from {int(targets.min())} to {int(targets.max())}, "
@@ -41,5 +43,5 @@ class Dataset:
             if empty := [self.class_names[i] for i in (counts == 0).nonzero().flatten().tolist()]:
                 raise DataError(
                     f"{self.name}: no {part} images of {', '.join(empty[:5])}{' ...' if len(empty) > 5 else ''}; "
-                    "give each class at least one, or leave the class out."
+                    "add at least one per class, or leave the class out."
                 )

@@ -6,6 +6,7 @@ import io
 import math
 import random
 import stat
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -98,6 +99,17 @@ def _checked_size(image: Image.Image) -> tuple[int, int]:
     if width * height > MOST_PIXELS:
         raise ValueError(f"{width} x {height} pixels, more than the {MOST_PIXELS:,} allowed")
     return width, height
+
+
+def is_picture(file: Path) -> bool:
+    """Whether a file begins like a photo; only its header is read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about many pixels
+        try:
+            with open_photo(file) as opened, Image.open(opened, formats=FORMATS):
+                return True
+        except Exception:  # Pillow raises almost anything on damaged files
+            return False
 
 
 def measure(source: bytes) -> tuple[int, int]:

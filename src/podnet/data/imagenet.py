@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from podnet.data.arrays import BROKEN
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
 from podnet.data.photos import Photos, Unreadable
@@ -32,7 +31,7 @@ LARGE = 1000
 UCIR_SEED = 1993
 WORTH_CACHING = 20_000  # files; fewer are listed quickly enough
 CACHE_FORMAT = 1
-BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
+SKIP = "skip such files with --unreadable skip"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +44,7 @@ class Split:
 
 
 def load_imagenet(
-    path: Path,
-    subset: str = "all",
-    image_size: int = 224,
-    workers: int = 0,
-    unreadable: Unreadable = "error",
+    path: Path, subset: str = "all", image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error"
 ) -> Dataset:
     """The photos of a folder in the ILSVRC layout, classes sorted by name; photos are read when training needs them.
 
@@ -63,15 +58,20 @@ def load_imagenet(
         raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
     classes = choose_classes(subset, train.classes)
     if absent := sorted(set(classes) - set(val.classes)):
-        raise DataError(f"{path}: train has {_some(absent)}, val has not; add photos to val or leave the class out.")
+        raise DataError(
+            f"{path}: train has {_some(absent)}, but val does not; add photos to val or leave the class out."
+        )
     if subset == "all" and (strange := sorted(set(val.classes) - set(classes))):
-        raise DataError(f"{path}: val has {_some(strange)}, train has not; remove it, or name the classes in --subset.")
+        raise DataError(
+            f"{path}: val has {_some(strange)}, but train does not; remove it, or list the classes in --subset."
+        )
 
     def photos(split: Split) -> tuple[Photos, Tensor]:
         position = {name: label for label, name in enumerate(classes)}
         targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
         rows = torch.from_numpy(np.flatnonzero(targets >= 0))
-        return Photos(split.files, image_size, workers, unreadable)[rows], torch.from_numpy(targets)[rows]
+        found = Photos(split.files, image_size, workers, unreadable, hint=SKIP)
+        return found[rows], torch.from_numpy(targets)[rows]
 
     return Dataset(
         f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet",
@@ -97,13 +97,15 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(classes)
     if subset == "released":
         if len(classes) < SMALL:
-            raise DataError(f"subset released is the first {SMALL} classes, but there are {len(classes)}; use all.")
+            raise DataError(
+                f"subset released is the first {SMALL} classes, but there are only {len(classes)}; use --subset all."
+            )
         return tuple(classes[:SMALL])
     if subset == "ucir":
         if len(classes) != LARGE:
             raise DataError(
                 f"subset ucir is drawn from the {LARGE} classes of ImageNet, but there are {len(classes)}; "
-                "use all, or the path of a file with class names."
+                "use --subset all, or give a file with class names."
             )
         drawn = np.random.RandomState(UCIR_SEED).choice(LARGE, SMALL, replace=False)
         return tuple(classes[i] for i in sorted(drawn.tolist()))
@@ -111,14 +113,14 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
         lines = Path(subset).expanduser().read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"subset {subset} given; expected all, released, ucir or the path of a text file with class names."
+            f"subset is {subset}; it must be all, released, ucir or the path of a text file with class names."
         ) from error
     wanted = set(filter(None, map(str.strip, lines)))
     if unknown := sorted(wanted - set(classes)):
         hint = nearest(unknown[0], classes)
-        raise DataError(f"{subset} names {_some(unknown)}, but train has no such class; mend the list.{hint}")
+        raise DataError(f"{subset} lists {_some(unknown)}, but train has no such class; correct the list.{hint}")
     if not wanted:
-        raise DataError(f"{subset} names no class; write one a line.")
+        raise DataError(f"{subset} lists no classes; write one per line.")
     return tuple(name for name in classes if name in wanted)
 
 
@@ -129,7 +131,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) -> Split:
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder; {WANTED}: give the folder that holds them.")
+        raise DataError(f"{root} is not a folder; {WANTED}: give the folder that contains them.")
     if (root / f"{split}.txt").is_file():
         return _read_list(root, split, known)
     if (root / split).is_dir():
@@ -154,7 +156,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         if known and word not in number_of and word.isdecimal():
             if int(word) >= len(known):
                 raise DataError(
-                    f"{file}, line {count}: {word} is no class; train has {len(known)}, 0 to {len(known) - 1}."
+                    f"{file}, line {count}: {word} is not a class; train has {len(known)}, 0 to {len(known) - 1}."
                 )
             word = known[int(word)]
         names.append(name)
@@ -172,11 +174,11 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
 def _read_folders(root: Path, split: str) -> Split:
     """One class per folder. The list of a large split is cached in a file until a class folder changes."""
     folder = root / split
-    stamps = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder) if _is_class(entry)}
-    stamps = dict(sorted(stamps.items()))
+    entries = [entry for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+    stamps = {entry.name: entry.stat().st_mtime_ns for entry in sorted(entries, key=lambda entry: entry.name)}
     if not stamps:
         raise DataError(f"{folder} has no class folders; {WANTED}.")
-    places = (root / f".podnet-{split}.npz", _user_cache() / f"{_digest(folder)}.npz")
+    places = (root / f".podnet-{split}.npz", _user_cache(folder))
     cached = (_read_cache(place, folder, stamps) for place in places)
     return next((found for found in cached if found), None) or _scan(folder, stamps, places)
 
@@ -202,16 +204,9 @@ def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -
     return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(map(printable, stamps)))
 
 
-def _is_class(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet"
-
-
-def _digest(folder: Path) -> str:
-    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+def _user_cache(folder: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet" / f"{digest}.npz"
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:

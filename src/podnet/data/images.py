@@ -40,11 +40,10 @@ def to_device(pixels: Tensor, device: torch.device) -> Tensor:
 def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str]) -> None:
     """Fail if skipping unreadable photos leaves a class without images."""
     if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
-        raise DataError(f"no photo of class {names[lost[0]]!r} could be read; mend them, or leave the class out.")
+        raise DataError(f"no photo of class {names[lost[0]]!r} could be read; fix the photos or leave the class out.")
 
 
 def join(first: Images, second: Images) -> Images:
-    """Concatenate images."""
     if isinstance(first, Photos) and isinstance(second, Photos):
         return first.followed_by(second)
     assert isinstance(first, Tensor)
@@ -86,4 +85,4 @@ def from_tensors(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> I
     """The images saved by `to_tensors`; None if there were none."""
     if "images" in tensors:
         return tensors["images"]
-    return Photos.from_state(tensors, shelf=shelf) if "bytes" in tensors else None
+    return Photos.from_state(tensors, shelf) if "bytes" in tensors else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ from podnet.processes import end_with
 
 Unreadable = Literal["error", "skip"]
 
+MISSING = os.strerror(errno.ENOENT)
 AHEAD = 2  # batches that each worker prepares in advance
 
 
@@ -45,6 +47,7 @@ class Photos:
     """Encoded photos, decoded to RGB squares of `size` pixels by `workers` processes (0: in this process).
 
     The pixels do not depend on `workers`. `unreadable`: a photo that cannot be decoded is an error, or is skipped.
+    `hint` tells, in that error, how to skip such photos, where the user can.
     """
 
     sources: Sources
@@ -53,13 +56,14 @@ class Photos:
     unreadable: Unreadable = "error"
     shrinks: bool = False  # keep small copies of photos, without metadata
     least_area: float = LEAST_AREA  # of a random crop, as a share of the photo
+    hint: str = ""
     _left_out: dict[str, str] = field(default_factory=dict, repr=False)  # shared by all selections
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise DataError(f"an image size of {self.size} given; it must be at least 1.")
+            raise DataError(f"image size is {self.size}; it must be at least 1.")
         if self.workers < 0:
-            raise DataError(f"{self.workers} workers given; give a number of processes, or 0 for none.")
+            raise DataError(f"workers is {self.workers}; it must be a number of processes, or 0 for none.")
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -79,10 +83,7 @@ class Photos:
         return replace(self, sources=Selection((*first.parts, *second.parts), rows))
 
     def batches(
-        self,
-        parts: Sequence[Tensor],
-        draws: torch.Generator | None = None,
-        rows: Callable[[int], Tensor] | None = None,
+        self, parts: Sequence[Tensor], draws: torch.Generator | None = None, rows: Callable[[int], Tensor] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part (indices): those that could be read, and their uint8 (n, 3, size, size) images, in order.
 
@@ -115,9 +116,9 @@ class Photos:
         source = self.sources[index]
         name = printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
         if self.unreadable == "error":
-            raise DataError(
-                f"{name} cannot be read ({why}); mend or remove it, or use --unreadable skip to do without such files."
-            )
+            if why == MISSING:
+                raise DataError(f"{name} does not exist{self.hint and f'; {self.hint}'}.")
+            raise DataError(f"{name} cannot be read ({why}); fix or remove it{self.hint and f', or {self.hint}'}.")
         self._left_out[name] = why
 
     def unreadable_names(self) -> dict[str, str]:
@@ -147,15 +148,9 @@ class Photos:
         return {**state_of(self.sources), "size": torch.tensor(self.size)}
 
     @classmethod
-    def from_state(
-        cls,
-        tensors: Mapping[str, Tensor],
-        workers: int = 0,
-        unreadable: Unreadable = "error",
-        shelf: Shelf | None = None,
-    ) -> Photos:
+    def from_state(cls, tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Photos:
         """Restore photos from their `state`; packs are on the shelf."""
-        return cls(from_state(tensors, shelf), int(tensors["size"]), workers, unreadable)
+        return cls(from_state(tensors, shelf), int(tensors["size"]))
 
     @property
     def _in_memory(self) -> bool:
@@ -174,7 +169,7 @@ class Photos:
             try:
                 yield shrink(source, self.size) if self.shrinks else source.read_bytes()
             except OSError as error:
-                raise DataError(f"{source} cannot be kept ({error.strerror}); put the file back.") from error
+                raise DataError(f"cannot keep {source} as an exemplar ({error.strerror}); restore the file.") from error
 
 
 class _Decoder(torch.utils.data.Dataset[_Decoded]):
@@ -224,7 +219,7 @@ def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Itera
         except StopIteration:
             return
         except RuntimeError as error:
-            raise DataError(f"a decoding process failed ({error}); use fewer --workers or free memory.") from error
+            raise DataError(f"a decoding process failed ({error}); use fewer workers or free memory.") from error
         yield done
 
 

@@ -126,7 +126,7 @@ class Pack:
                 return cls(path, np.frombuffer(content[len(content) - 40 - 8 * count : -40], "<i8"))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise DamagedFileError(f"{path}, which holds exemplars, is missing or damaged ({why}).") from error
+            raise DamagedFileError(f"{path}, which contains exemplars, is missing or damaged ({why}).") from error
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -189,6 +189,6 @@ def from_state(tensors: Mapping[str, Tensor], shelf: Shelf | None = None) -> Sou
     if "packs" not in tensors:
         return contents
     if shelf is None:
-        raise ValueError("some of the exemplars are in files of a run, which are not here.")
+        raise ValueError("some exemplars are in files of a run, and these files are missing.")
     names = tensors["packs"].numpy().tobytes().decode().split("\n")
     return Selection((contents, *(Pack.open(shelf.folder / Path(name).name) for name in names)), tensors["rows"])

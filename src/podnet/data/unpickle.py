@@ -24,10 +24,10 @@ def load_plain(data: bytes, name: str) -> object:
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
     except _RefusedError as refused:
-        raise DataError(f"{name} tried to use {refused}, which was not run; get the official file.") from None
+        raise DataError(f"{name} tried to use {refused}, which was not run; download the official file.") from None
     except Exception as error:  # a damaged pickle can raise nearly anything, as the pickle documentation says
         reason = str(error) or type(error).__name__
-        raise DataError(f"{name} is damaged and cannot be unpickled ({reason}); get it again.") from error
+        raise DataError(f"{name} is damaged and cannot be unpickled ({reason}); download it again.") from error
 
 
 class _RefusedError(Exception):

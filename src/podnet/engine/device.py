@@ -79,5 +79,5 @@ def choose_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device is {name!r}, which this machine cannot use; --device cpu always works.") from error
+        raise ConfigError(f"device {name!r} is not available on this machine; cpu always works.") from error
     return name

@@ -41,9 +41,16 @@ class Pass:
     """
 
     def __init__(
-        self, network: Network, transform: Transform, device: torch.device, mirror: bool = False, team: Team = ALONE
+        self,
+        network: Network,
+        transform: Transform,
+        device: torch.device,
+        mirror: bool = False,
+        team: Team = ALONE,
+        averages: bool = False,
     ) -> None:
         self.network = network
+        self.averages = averages  # each image with its mirror image
         self.transform = transform
         self.device = device
         self.mirror = mirror
@@ -62,14 +69,21 @@ class Pass:
         for part, pixels in feed(images, self.parts(images)):
             batch = to_device(pixels, self.device)
             inputs = self.transform.normalise(batch.flip(3) if self.mirror else batch)
-            yield (part, *wanted(self.network(inputs))) if len(part) else ()
+            yield (part, *wanted(self._outputs(inputs))) if len(part) else ()
+
+    def _outputs(self, inputs: Tensor) -> Outputs:
+        outputs: Outputs = self.network(inputs)
+        if not self.averages:
+            return outputs
+        embedding = (outputs.embedding + self.network(inputs.flip(3)).embedding) / 2
+        return outputs._replace(embedding=embedding, similarities=self.network.classifier(embedding))
 
     def gathered(self, rows: Iterable[tuple[Tensor, ...]], images: int) -> tuple[Tensor, ...]:
         """The indices of all readable images, and their outputs, in the order of the images."""
         columns = [torch.cat(column) for column in zip(*filter(None, rows), strict=True)]
         width = max(self.team.collected(len(columns)))  # this process, or all of them, may have read nothing
         if not width:
-            raise DataError(f"none of {images} photos could be read; mend them, or leave their class out.")
+            raise DataError(f"none of {images} photos could be read; fix the photos or leave their class out.")
         if not columns:
             columns = [torch.empty(0, dtype=torch.int64), *[torch.empty(0, device=self.device)] * (width - 1)]
         indices, *values = map(self.team.gathered, columns)

@@ -51,13 +51,13 @@ def launch(
             raise PodnetError(_what_ended(error.failures, folder)) from None
         except RendezvousError as error:
             raise PodnetError(
-                f"lost contact with the other processes at {address or 'this machine'} ({error}); what was done until "
-                f"the last checkpoint is kept: look at their messages, then start all again with --resume {folder}."
+                f"lost contact with the other processes at {address or 'this machine'} ({error}); check their "
+                f"messages, then start all of them again with --resume {folder} to continue from the last checkpoint."
             ) from error
         except SignalException as error:
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
-            raise PodnetError(f"stopped by {error.sigval.name}; go on with --resume {folder}.") from None
+            raise PodnetError(f"stopped by {error.sigval.name}; continue with --resume {folder}.") from None
 
 
 def _silence_elastic() -> None:
@@ -74,11 +74,11 @@ def _what_ended(failures: dict[int, Any], folder: Path) -> str:
     ]
     rank = killed[0] if killed else min(failures, key=lambda rank: failures[rank].timestamp)
     failure = failures[rank]
-    kept = f"what was done until the last checkpoint is kept: --resume {folder}, with any number of --devices"
+    kept = f"continue from the last checkpoint with --resume {folder} and any number of --devices"
     if failure.exitcode < 0:
         name = failure.signal_name()
         who = f"process {rank} (pid {failure.pid} on {socket.gethostname()})"
-        return f"{who} was killed by {name}, perhaps for want of memory, and the others were stopped; {kept}."
+        return f"{who} was killed by {name}, possibly out of memory, and the others were stopped; {kept}."
     text = failure.message["message"] if isinstance(failure.message, dict) else str(failure.message)
     if failure.exitcode == OURS:
         return text.partition(": ")[2]  # without the name of its class

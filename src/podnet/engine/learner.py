@@ -90,14 +90,14 @@ class Learner:
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
-                raise ValueError(f"task {task.index} comes after {task.old} classes, but this learner knows {known}.")
+                raise ValueError(f"task {task.index} expects {task.old} known classes, but this learner knows {known}.")
             self._begin(task, distils=any(phase.distils for phase in phases))
             self.progress = Progress(summary)
         require_same_task(self.progress.task, summary)
         teacher = None if self.previous is None else self.placed(frozen_copy(self.previous))
         images, pool = self._pool(task)
         there = images.to(self.device) if isinstance(images, Tensor) else images
-        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size)
+        data = TrainingSet(there, pool.targets.to(self.device), self.transform, self.method.batch_size, task.seen)
         while self.progress.phase < len(phases):
             yield from self._train(phases[self.progress.phase], pool, data, teacher, (self.seed, task.index))
             self.progress = Progress(self.progress.task, self.progress.phase + 1)
@@ -113,6 +113,10 @@ class Learner:
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images(pool)
+            if phase.start is not None:
+                with seeded(*seed, phase.name, "start"):
+                    phase.start(self.network)
+                self.team.copy_from_main(self.network)
         with timed(self.seconds, phase.name):
             optimizer = make_optimizer(self.network, phase, self.method)
             scaler = self.compute.scaler()
@@ -266,7 +270,8 @@ class Learner:
         return through.gathered(through.rows(images, wanted), len(images))
 
     def _pass(self, mirror: bool = False) -> Pass:
-        return Pass(self._ready(), self.transform, self.device, mirror, self.team)
+        averages = self.method.averages_mirrors and self.transform.flip
+        return Pass(self._ready(), self.transform, self.device, mirror, self.team, averages)
 
     def _ready(self) -> Network:
         """The network to look at images with: if the backbone is at rest, with a faster copy of it, made once."""

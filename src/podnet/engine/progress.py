@@ -37,11 +37,11 @@ def require_same_task(begun: dict[str, Any] | None, given: dict[str, Any]) -> No
     """Refuse a task other than the current one."""
     if begun is not None and begun != given:
         raise PodnetError(
-            f"this learner is in the middle of {_words(begun)} and cannot begin {_words(given)}; "
-            "finish the first by learn() with the same task, or restore a state from before it."
+            f"this learner is in the middle of {_words(begun)} and cannot start {_words(given)}; "
+            "finish the first with learn() and the same task, or restore a state from before it."
         )
 
 
 def _words(summary: dict[str, Any]) -> str:
-    new = ", ".join(map(repr, summary["new"])) or "no new class"
+    new = ", ".join(map(repr, summary["new"])) or "no new classes"
     return f"task {summary['index']} ({new}, {summary['images']} images)"

@@ -50,8 +50,8 @@ class Team:
             return name
         if self.local_size > torch.cuda.device_count():
             raise ConfigError(
-                f"{self.local_size} processes on a machine with {torch.cuda.device_count()} GPUs; "
-                "give --devices as many as there are, or --device cpu."
+                f"{self.local_size} processes, but this machine has {torch.cuda.device_count()} GPUs; "
+                "set --devices to at most that number, or use --device cpu."
             )
         return f"cuda:{self.local_rank}"
 
@@ -105,7 +105,7 @@ class Team:
         if differing := [rank for rank, other in enumerate(given) if other != given[0]]:
             raise PodnetError(
                 f"process {differing[0]} does not have the same {what} as process 0 "
-                f"({given[differing[0]][:12]}, not {given[0][:12]}); see that all machines read the same data."
+                f"({given[differing[0]][:12]}, not {given[0][:12]}); make sure that all machines read the same data."
             )
 
     @torch.no_grad()
@@ -117,8 +117,9 @@ class Team:
 
     @torch.no_grad()
     def average_statistics(self, network: nn.Module) -> None:
-        """Average BatchNorm's running statistics over the processes."""
-        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        """Average the running statistics of BatchNorm in training mode over the processes."""
+        training = [module for module in network.modules() if module.training]
+        buffers = [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]
         if self.size > 1 and buffers:
             means = self.summed(torch.cat([buffer.flatten() for buffer in buffers])) / self.size
             for buffer, mean in zip(buffers, means.split([buffer.numel() for buffer in buffers]), strict=True):
@@ -158,7 +159,9 @@ def joined(device: str) -> Iterator[Team]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        raise PodnetError(f"process {rank} lost contact with another one ({str(error).splitlines()[0]}).") from error
+        raise PodnetError(
+            f"process {rank} lost contact with another process ({str(error).splitlines()[0]})."
+        ) from error
     dist.destroy_process_group()  # not after an error: other processes may never get here
 
 

@@ -85,20 +85,22 @@ def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
     """The terms of a loss, checked: the method may be user-defined."""
     if not isinstance(terms, dict) or not terms:
         raise ConfigError(
-            f'the loss of phase {phase.name} gave {type(terms).__name__}; it must give named terms, {{"ce": ...}}.'
+            f'the loss of phase {phase.name} returned {type(terms).__name__}, not named terms such as {{"ce": ...}}.'
         )
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.dim():
             given = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else repr(term)
             raise ConfigError(
-                f"the term {name} of phase {phase.name} is {given}; a term is a scalar tensor, the mean over the batch."
+                f"the term {name} of phase {phase.name} is {given}; it must be a scalar tensor, a mean over the batch."
             )
     return dict(terms)
 
 
 def _joined(terms: dict[str, Tensor], penalties: dict[str, Tensor], phase: Phase) -> dict[str, Tensor]:
     if taken := terms.keys() & penalties.keys():
-        raise ConfigError(f"the loss and the penalty of phase {phase.name} both give {min(taken)}; rename one.")
+        raise ConfigError(
+            f"the loss and the penalty of phase {phase.name} both return {min(taken)}; rename one of them."
+        )
     return terms | penalties
 
 
@@ -176,7 +178,7 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
         lr = phase.lr(epoch)
         stepper.begin_epoch(lr)
         means = _Means(data.targets.device)
-        count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase.augment, team)
+        count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase, team)
         for i, batch in enumerate(batches):
             means.add(stepper.step(batch), batch.counts)
             yield Iteration(phase.name, epoch, phase.epochs, i + 1, count)
@@ -185,6 +187,6 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "
-                f"Lower the learning rate (now {lr:g}) or the weights of the distillation."
+                f"Lower the learning rate (now {lr:g}) or the distillation weights."
             )
         yield Epoch(phase.name, epoch, phase.epochs, lr, losses, time.perf_counter() - began)

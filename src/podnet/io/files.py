@@ -35,8 +35,8 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise PodnetError(
-            f"cannot write {path}: {error.strerror}. What was there before is unchanged; "
-            "make room or choose another folder, then give the command again (podnet run: with --resume)."
+            f"cannot write {path}: {error.strerror}. Existing files are unchanged; "
+            "free some space or choose another folder, then run the command again (podnet run: with --resume)."
         ) from error
 
 
@@ -90,9 +90,13 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def inode(path: Path) -> int | None:
-    """The inode of a file, if it exists; `write_atomically` makes a new one."""
-    return path.stat().st_ino if path.exists() else None
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file does; None if it cannot be found."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
@@ -110,7 +114,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
                 raise
     except OSError as error:
         raise PodnetError(
-            f"cannot write {path}: {error.strerror}. The lines before are unchanged; make room, then use --resume."
+            f"cannot write {path}: {error.strerror}. Earlier lines are unchanged; free some space, then use --resume."
         ) from error
 
 
@@ -125,9 +129,9 @@ def _parsed(lines: list[bytes], path: Path) -> list[dict[str, Any]]:
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise PodnetError(f"{path} is damaged: a line is not JSON ({error}); mend it, or start again.") from error
+        raise PodnetError(f"{path} is damaged: a line is not JSON ({error}); fix it or start the run again.") from error
     if not all(isinstance(record, dict) and "task" in record for record in records):
-        raise PodnetError(f"{path} is damaged: a line names no task; mend it, or start again.")
+        raise PodnetError(f"{path} is damaged: a line has no task; fix it or start the run again.")
     return records
 
 

@@ -49,7 +49,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         meta = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["podnet"])
         return parse_tensors(bytes(data)), meta
     except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-        raise DamagedFileError(f"{path} is damaged or not a file of ours ({error}).") from error
+        raise DamagedFileError(f"{path} is damaged or was not written by podnet ({error}).") from error
 
 
 def _digest_position(data: bytearray) -> int:

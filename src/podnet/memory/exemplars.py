@@ -23,9 +23,9 @@ class ExemplarMemory:
 
     def __post_init__(self) -> None:
         if (self.per_class is None) == (self.total is None):
-            raise ConfigError("give memory_per_class or memory_total, one of the two.")
+            raise ConfigError("give either memory_per_class or memory_total, not both or neither.")
         if (self.per_class or self.total or 0) < 0:
-            raise ConfigError(f"a memory of {self.per_class or self.total} images given; it must be 0 or more.")
+            raise ConfigError(f"the memory size is {self.per_class or self.total} images; it must be 0 or more.")
 
     def __len__(self) -> int:
         return 0 if self.targets is None else len(self.targets)

@@ -17,7 +17,7 @@ def herd(features: Tensor, n: int) -> Tensor:
     [1, 2]
     """
     if not 0 <= n <= len(features):
-        raise ValueError(f"cannot choose {n} exemplars among {len(features)} images.")
+        raise ValueError(f"cannot choose {n} exemplars from {len(features)} images.")
     features = features.double()  # near ties must not depend on the summation order of float32
     mean = features.mean(0)
     chosen_sum = torch.zeros_like(mean)

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.data.augment import Intensity
+from podnet.data.augment import Augmentation, Intensity, require_possible
 from podnet.errors import ConfigError
 from podnet.fidelity import Fidelity
 from podnet.methods.phases import Optimizer, Phase, frozen, warmed_up
+from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import GrowingClassifier, LinearClassifier, LocalSimilarityClassifier, imprint
 from podnet.nets.network import Network
 
@@ -80,6 +81,7 @@ class Method:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     intensity: Intensity = "none"
+    augmentation: tuple[Augmentation, ...] = ()  # beyond crops, mirror images and intensity
     backbone: str = "resnet32"
     weights: str = "none"  # initial weights of the backbone: "package" (lite), "hub" (timm) or a file; "none": random
     freeze: bool = False  # the backbone stays as it is: phases train the classifier only
@@ -120,6 +122,7 @@ class Method:
             if number and not (0 <= value < math.inf and (value > 0 or option not in self.positive)):
                 least = "above 0" if option in self.positive else "0 or more"
                 raise ConfigError(f"{option} is {value}; it must be {least}.")
+        require_possible(type(self).__name__, self.augmentation)
 
     @property
     def backbone_fidelity(self) -> Fidelity:
@@ -131,17 +134,25 @@ class Method:
         return False
 
     @property
-    def roots(self) -> bool:
-        """Whether the embedding is the signed square root of the backbone's."""
+    def averages_mirrors(self) -> bool:
+        """Whether the embedding of an image is averaged with that of its mirror image, except in training."""
         return False
 
     def of_run(self, classes: int) -> Method:
         """The method for a run of this many classes in total, if it depends on that."""
         return self
 
+    def of_first_task(self) -> Method:
+        """The method that trains the first task in the same way: their runs can share it."""
+        return self
+
     def reserved(self, quota: int) -> int:
         """How many of a class's `quota` exemplars the main phase never trains on; they come first."""
         return 0
+
+    def network(self, backbone: Backbone) -> Network:
+        """A network without classes."""
+        return Network(backbone, self.classifier(backbone.dim), self.rectifies)
 
     def classifier(self, dim: int) -> GrowingClassifier:
         """A classifier without classes."""
@@ -182,7 +193,19 @@ def phases_of(method: Method, old: int, new: int, state: State) -> list[Phase]:
         method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
-        raise ConfigError(f"the phases of {method.name} are {phases!r}; return a list of Phase.")
+        raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
+    phases = [_augmented(phase, method) for phase in phases]
     return [frozen(phase, method.name) for phase in phases] if method.freeze else phases
+
+
+def _augmented(phase: Phase, method: Method) -> Phase:
+    """The phase with its augmentation, or the method's."""
+    phase = replace(phase, augmentation=method.augmentation) if phase.augmentation is None else phase
+    if phase.mixing and not phase.soft_targets:
+        raise ConfigError(
+            f"phase {phase.name} of {method.name} cannot learn from mixed images, because its loss takes one class an "
+            f"image; leave {min(phase.mixing)} out of the augmentation."
+        )
+    return phase

@@ -62,8 +62,8 @@ class BiC(Method):
         count = max(1, round(self.held_out * quota))
         if count >= quota:
             raise ConfigError(
-                f"BiC would hold out {count} of the {quota} exemplars a class for its correction and train on none; "
-                "it needs a larger memory, at least 2 a class, or a smaller held_out."
+                f"BiC would hold out {count} of {quota} exemplars per class for its bias correction and train on none; "
+                "use a larger memory, at least 2 per class, or a smaller held_out."
             )
         return count
 

@@ -15,7 +15,7 @@ from podnet.nets.network import Network
 def new_network(method: Method, channels: int) -> Network:
     """A network without classes."""
     backbone = new_backbone(method.backbone, channels, method.backbone_fidelity)
-    return Network(backbone, method.classifier(backbone.dim), method.rectifies, method.roots)
+    return method.network(backbone)
 
 
 def network_from(tensors: Mapping[str, Tensor], method: Method, channels: int, sizes: Sequence[int]) -> Network:

@@ -29,18 +29,20 @@ def load_method(spec: str) -> type[Method]:
     classes = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, Method)}
     own = {key: value for key, value in classes.items() if value.__module__ == found["__name__"]}
     if name not in own:
-        known = f"its methods are {', '.join(own)}" if own else "it has no subclass of podnet.methods.Method"
+        known = f"it defines {', '.join(own)}" if own else "it has no subclass of podnet.methods.Method"
         raise ConfigError(f"{path} has no method {name!r}; {known}.{nearest(name, own)}")
     method = own[name]
     if without := [f.name for f in fields(method) if f.default is MISSING]:
         raise ConfigError(f"{name} of {path} has no default for {without[0]}; every field needs one.")
     if "__dataclass_fields__" not in vars(method):
-        raise ConfigError(f"{name} of {path} is no dataclass; put @dataclass(frozen=True, kw_only=True) above it.")
+        raise ConfigError(f"{name} of {path} is not a dataclass; put @dataclass(frozen=True, kw_only=True) above it.")
     for attribute in ("name", "summary"):
         if not isinstance(getattr(method, attribute, None), str):
-            raise ConfigError(f'{name} of {path} lacks {attribute}: give it a line such as {attribute} = "...".')
+            raise ConfigError(f'{name} of {path} lacks {attribute}; add a line such as {attribute} = "...".')
     if method.phases is Method.phases:
-        raise ConfigError(f"{name} of {path} has no phases(self, old, new, state); return its phases there.")
+        raise ConfigError(
+            f"{name} of {path} has no phases(self, old, new, state); define it and return a list of Phase."
+        )
     for function, wanted in SIGNATURES.items():
         given = tuple(inspect.signature(getattr(method, function)).parameters)
         if len(given) != len(wanted):
@@ -52,7 +54,7 @@ def load_method(spec: str) -> type[Method]:
         for option in values:
             if option not in options:
                 raise ConfigError(
-                    f"the preset {preset!r} of {name} of {path} sets {option!r}, which is no field of it."
+                    f"the preset {preset!r} of {name} of {path} sets {option!r}, which is not one of its fields."
                     f"{nearest(option, options)}"
                 )
     method.source = f"{path}:{name}"
@@ -69,5 +71,5 @@ def _run(path: Path) -> object:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ConfigError(f"{path} cannot be used: {type(error).__name__}: {error}.") from error
+        raise ConfigError(f"cannot import {path}: {type(error).__name__}: {error}.") from error
     return module

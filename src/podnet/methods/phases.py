@@ -10,12 +10,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from podnet.data.augment import MIXING, Augmentation, require_possible
 from podnet.errors import ConfigError, one_of
 from podnet.memory.exemplars import first_of_each_class
 from podnet.nets.network import Network, Outputs
 
 Terms = dict[str, Tensor]  # named terms of a loss; training minimises their sum
-Loss = Callable[[Outputs, Outputs | None, Tensor], Terms]  # of student, teacher or None, and targets
+Loss = Callable[[Outputs, Outputs | None, Tensor], Terms]  # of student, teacher or None, and targets (B,)
 Penalty = Callable[[Network, Outputs, Tensor], Terms]  # of the network, its outputs and targets
 Schedule = Callable[[int], float]
 Optimizer = Literal["sgd", "adamw"]
@@ -93,10 +94,13 @@ class Phase:
     epochs: int
     lr: Schedule  # epoch -> learning rate
     images: Callable[[Pool], Tensor] = everything
+    start: Callable[[Network], None] | None = None  # changes the network before the first epoch
     parameters: Callable[[Network], Iterable[nn.Parameter]] = all_parameters
     distils: bool = False  # run the teacher beside the student
     attention: bool = False  # Grad-CAM: scores must be differentiable in the last map
     augment: bool = True
+    augmentation: tuple[Augmentation, ...] | None = None  # more than crops and mirror images; None: the method's
+    soft_targets: bool = False  # the loss also takes targets (B, classes), which mixed images have
     update_statistics: bool = True  # BatchNorm in training mode
     optimizer: Optimizer | None = None  # None: the method's
     weight_decay: float | None = None  # None: the method's
@@ -115,6 +119,12 @@ class Phase:
             )
         if self.optimizer is not None:
             one_of(f"the optimizer of phase {self.name}", self.optimizer, OPTIMIZERS)
+        require_possible(f"phase {self.name}", self.augmentation or ())
+
+    @property
+    def mixing(self) -> frozenset[Augmentation]:
+        """How images are mixed with others: one way, or none."""
+        return MIXING.intersection(self.augmentation or ()) if self.augment else frozenset()
 
 
 def frozen(phase: Phase, method: str) -> Phase:

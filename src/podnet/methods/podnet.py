@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from podnet.losses import (
     pod,
     pod_flat,
 )
-from podnet.methods.base import DIGITS, Method, State, imprint_new_classes
+from podnet.methods.base import DIGITS, Idea, Method, State, imprint_new_classes
 from podnet.methods.phases import Phase, all_but_old_classes, balanced, class_weights, constant, cosine, without_scale
 from podnet.nets.classifiers import LocalSimilarityClassifier
 from podnet.nets.network import Network, Outputs
@@ -52,7 +52,7 @@ class PODNet(Method):
 
     name = "podnet"
     summary = "Pooled Outputs Distillation and a Local Similarity Classifier (Douillard et al., 2020)"
-    idea = "distillation"
+    idea: ClassVar[Idea] = "distillation"
     year = 2020
     verified = "the authors' released code: losses, proxies and exemplars to 1e-13 (docs/fidelity.md)"
     later = frozenset(

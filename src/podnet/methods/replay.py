@@ -28,7 +28,7 @@ class Replay(Method):
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             return {"ce": F.cross_entropy(student.logits, targets)}
 
-        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs))]
+        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs), soft_targets=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class FineTuning(Replay):
     """Cross-entropy on the new images only: no memory, no measure against forgetting."""
 
     name = "finetuning"
-    summary = "Training on the new classes alone, no memory: what forgetting looks like"
+    summary = "Training on the new classes only, without memory"
     inferences = ("cnn",)
     no_inference = "no NME: fine-tuning keeps no exemplars."
     exemplars = "none"
@@ -47,7 +47,7 @@ class Joint(Replay):
     """A new network for each task, trained on all images of all classes seen: the upper bound."""
 
     name = "joint"
-    summary = "Trained anew on all data of all classes seen at each task: the upper bound"
+    summary = "Retrained at each task on all data of all classes seen: the upper bound"
     inferences = ("cnn",)
     no_inference = "no NME: joint training keeps no exemplars."
     exemplars = "none"

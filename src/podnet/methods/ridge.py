@@ -17,6 +17,7 @@ from torch import Tensor
 from podnet.losses import best_temperature
 from podnet.methods.base import Batches, Exemplars, Method, State
 from podnet.methods.phases import Phase
+from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import SolvedClassifier
 from podnet.nets.network import Network
 from podnet.ridge import MOST_COMPARED, Fitted, Sums
@@ -45,9 +46,8 @@ class Ridge(Method):
     fixed = True
     presets = {"digits": {"backbone": "resnet32"}}  # random features: the pretrained networks see coloured images
 
-    @property
-    def roots(self) -> bool:
-        return True
+    def network(self, backbone: Backbone) -> Network:
+        return Network(backbone, self.classifier(backbone.dim), view=signed_roots)
 
     def classifier(self, dim: int) -> SolvedClassifier:
         return SolvedClassifier(dim)
@@ -99,15 +99,15 @@ class Ridge(Method):
         else:
             expected["features"] = (torch.float16, (count, dim))
         if {name: (value.dtype, tuple(value.shape)) for name, value in state.items()} != expected:
-            raise ValueError("what it keeps of its photos is not as we write it")
+            raise ValueError("the data kept from its photos has wrong names, types or shapes")
         if not all(value.isfinite().all() for value in state.values()) or not (state["temperatures"] > 0).all():
-            raise ValueError("a number that it keeps of its photos is none")
+            raise ValueError("the data kept from its photos has a NaN, an infinite number or a temperature not above 0")
         for name in LABELS:
             if not ((state[name] >= 0) & (state[name] < classes)).all():
-                raise ValueError("a photo is of a class that it does not have")
+                raise ValueError("a photo has a class that the model does not have")
         counts = torch.bincount(state["targets"], minlength=classes)
         if not counts.all() or not torch.equal(state.get("counts", counts), counts):
-            raise ValueError("a class has no photo, or another number of them")
+            raise ValueError("a class has no photos, or its photo count is wrong")
 
     def class_means(self, state: State) -> Tensor:
         if self.keep == "sums":
@@ -136,6 +136,11 @@ class RidgeWithPhotos(Ridge):
 
     name = "ridge-photos"
     exemplars = "needed"
+
+
+def signed_roots(maps: list[Tensor], embedding: Tensor) -> Tensor:
+    """With roots a few large features no longer decide alone."""
+    return embedding.sign() * embedding.abs().clamp_min(1e-12).sqrt()
 
 
 UNMEASURED = 0.1  # temperature if there are too few photos to fit one

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from podnet.model.measure import best_inference, interval, measured_on
+from podnet.errors import counted
+from podnet.model.measure import accuracy_words, best_inference
 from podnet.model.model import Model
 
 CARD = """\
@@ -18,10 +19,10 @@ tags:
 
 # {title}
 
-An image classifier for {count} classes, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
+An image classifier for {count}, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
 {size} pixels; {way}.
 
-## How good it is
+## Accuracy
 
 {measured}
 
@@ -31,8 +32,8 @@ An image classifier for {count} classes, made with podnet. Network: `{backbone}`
 
 ## Use
 
-`podnet predict MODEL photo.jpg`. To photos unlike all it has seen it answers `unknown`, at the cost of calling about
-5 % of the photos of known classes unknown, too.
+`podnet predict MODEL photo.jpg`. The answer for photos unlike all classes is `unknown`. About 5 % of the photos of
+known classes are called unknown, too.
 
 ## What the file contains
 
@@ -50,27 +51,26 @@ KEPT = {"features": "features of all photos", "sums": "sums of the photos' featu
 
 
 def card(model: Model, title: str) -> str:
-    """The card of a model, whole."""
     entry, settings = model.history[-1], model.settings
     best = best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
     rows = [(record, per_class.get(record.name)) for record in model.classes]
-    kept = KEPT.get(settings.keep, f"{sum(model.exemplar_counts())} small photos")
+    kept = KEPT.get(settings.keep, counted(sum(model.exemplar_counts()), "small photo"))
     return CARD.format(
         index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
         title=title,
-        count=len(model.classes),
+        count=counted(len(model.classes), "class"),
         backbone=settings.backbone,
         weights=settings.weights,
         size=settings.image_size,
-        way="trained by PODNet" if settings.trained else "left as it is, with ridge regression on its features",
-        measured=_measured(model, accuracy),
+        way="trained by PODNet" if settings.trained else "not trained, with ridge regression on its features",
+        measured=_measured(model),
         classes="\n".join(
             f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {_percent(own)} |"
             for record, own in rows
         ),
         lessons=len(model.history),
-        kept=kept if model.can_learn else "nothing of its photos",
+        kept=kept if model.can_learn else "no data from its photos",
     )
 
 
@@ -78,13 +78,13 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _measured(model: Model, accuracy: float | None) -> str:
-    if accuracy is None:
-        return "It was not measured: there were too few photos to hold any out."
-    count = model.history[-1]["measured"]
-    low, high = interval(accuracy, count)
-    how = measured_on(model.settings.trained, model.settings.keep)
+def _measured(model: Model) -> str:
+    entry, settings = model.history[-1], model.settings
+    words = accuracy_words(entry, settings.trained, settings.keep)
+    sentence = f"{words[0].upper()}{words[1:]}."
+    if not entry["accuracy"]:
+        return sentence
     return (
-        f"{accuracy:.1f} % of {count} {how} (95 % interval {low:.1f} to {high:.1f}).\n"
-        "These photos come from the same collection as those it learned from; photos of another kind may do worse."
+        f"{sentence}\n"
+        "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
     )

@@ -17,6 +17,7 @@ from podnet.data.collection import Collection, class_name
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
 from podnet.engine.extraction import Scores
+from podnet.errors import counted
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.changing import changing
 from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
@@ -36,6 +37,9 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     (N, H, W, channels), or a list of paths, Pillow images or single images as arrays. y holds text, numbers or
     booleans. As in `podnet learn`, an image counts once: copies, and images that it has learned, change nothing.
 
+    A single image must be in a list, `[image]`. An array (A, B, 3) or (A, B, 4) with B of at least 16 is taken for one
+    colour image and refused. Greyscale images that narrow and that high are given as (N, H, W, 1).
+
     The parameters are the options of `podnet learn`; with None they are chosen as there.
 
     Parameters
@@ -43,7 +47,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     backbone
         "lite0", "lite1", "lite2", "resnet18", "resnet32", or "timm:NAME", a network of timm.
     weights
-        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" to start anew.
+        Initial weights of the backbone: "package" (lite), "hub" (timm), a file, or "none" for random ones.
     image_size
         Side of the network's input in pixels; images of any size are scaled to it.
     train
@@ -156,7 +160,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         self._inference()
         sources, labels = to_sources(X), to_labels(y)
         if len(sources) != len(labels):
-            raise ValueError(f"X has {len(sources)} images and y {len(labels)} labels; give a label for each image.")
+            images, given = counted(len(sources), "image"), counted(len(labels), "label")
+            raise ValueError(f"X has {images} and y has {given}; give one label per image.")
         meant = meanings(labels, {record.name: record.meant for record in model.classes} if model else {})
         collection = collected(sources, [class_name(str(label)) for label in labels])
         if model is not None and _knows(model, collection):

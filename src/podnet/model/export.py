@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from podnet.data.decode import shorter_side
 from podnet.engine.extraction import Scores
-from podnet.errors import PodnetError, printable
+from podnet.errors import PodnetError, in_words, printable
 from podnet.memory.means import nme_scores
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.export_check import Checked, Run, check
@@ -75,7 +75,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.kind == "torch" and self.input == "photo":
-            raise PodnetError("a torch program takes squares of the network's size: give --input square.")
+            raise PodnetError("--format torch takes only squares of the network's size; use --input square.")
 
 
 class Exported(nn.Module):
@@ -109,14 +109,14 @@ def describe(model: Model, wanted: Wanted) -> dict[str, str]:
     size = model.settings.image_size
     scaling = f"scale the shorter side to {shorter_side(size)}, bilinear with antialiasing; cut out the centre"
     inputs = {
-        "photo": ("(N, H, W, 3), RGB, 0 to 255, of any size", "turn upright by EXIF; the rest is inside"),
+        "photo": ("(N, H, W, 3), RGB, 0 to 255, any size", "turn upright by EXIF; the graph does the rest"),
         "square": (f"(N, 3, {size}, {size}), RGB, 0 to 255", f"turn upright by EXIF; {scaling}"),
     }
     pixels, preprocessing = inputs[wanted.input]
     threshold = model.familiarity.threshold(wanted.reject)
     return {
         "classes": json.dumps(model.names),
-        "input": f"pixels: uint8 {pixels}; normalisation is inside",
+        "input": f"pixels: uint8 {pixels}; the graph normalises them",
         "preprocessing": preprocessing,
         "outputs": "cnn, nme: confidences (N, classes) of the two inferences; unknown (N,): familiar (N,) < threshold",
         "better_inference": best_inference(model.history[-1]),
@@ -129,7 +129,7 @@ def export(model: Model, path: Path, wanted: Wanted) -> Checked:
     """Check the exported model and write the file."""
     missing = [name for name in NEEDED.get(wanted.kind, ()) if find_spec(name) is None]
     if missing:
-        raise PodnetError(f"export to {wanted.kind} needs {' and '.join(missing)}: pip install 'podnet[onnx]'.")
+        raise PodnetError(f"export to {wanted.kind} needs {in_words(missing)}: pip install 'podnet[onnx]'.")
     unfinished = path.with_name(f"exporting.{path.name}")  # torch refuses a name that begins with its only dot
     try:
         with warnings.catch_warnings():

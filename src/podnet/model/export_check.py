@@ -69,7 +69,7 @@ def _difference(model: Model, square: Tensor, found: tuple[Tensor, ...], thresho
         largest = max(largest, difference)
     if not equal:
         raise PodnetError(
-            f"the exported graph differs from the model, by {largest:.1e} of a confidence and {apart:.1e} standard "
+            f"the exported graph differs from the model by {largest:.1e} in confidence and {apart:.1e} standard "
             "deviations of familiarity; nothing was written."
         )
     return largest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.changing import changing
+from podnet.model.changing import changing, require_model
 from podnet.model.lessons import note_accuracy
 from podnet.model.loading import load_model
 from podnet.model.model import Model
@@ -16,6 +16,7 @@ from podnet.model.model import Model
 
 def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
     """Remove classes and return how many photos each had. The new file must contain nothing of these photos."""
+    require_model(path)
     names = list(dict.fromkeys(names))
     with changing(path, undoable):
         model = load_model(path)
@@ -32,7 +33,7 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
             for name, own in traces.items():
                 if any(trace in written for trace in own):
                     raise PodnetError(
-                        f"a photo of '{printable(name)}' is also one of another class; nothing was changed."
+                        f"a photo of '{printable(name)}' also belongs to another class; nothing was changed."
                     )
             os.replace(smaller, path)
         finally:

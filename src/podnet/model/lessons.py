@@ -20,10 +20,10 @@ from podnet.engine.saving import checkpointed
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import BusyError, DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.metrics import accuracy
+from podnet.metrics import INFERENCES, accuracy
 from podnet.model.changing import changing, checkpoint_file
 from podnet.model.loading import load_model
-from podnet.model.measure import Measured, fit_temperatures, highest, measure
+from podnet.model.measure import Measured, fit_temperatures, highest, judged, measure
 from podnet.model.model import ClassRecord, Model
 from podnet.model.planning import Lesson, Plan, trained
 from podnet.model.settings import Choice, Settings, make_learner
@@ -65,7 +65,7 @@ def teach(
     with changing(path, undoable):
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
-            raise BusyError(f"{path} was changed by another process in the meantime; give the command again.")
+            raise BusyError(f"{path} was changed by another process in the meantime; run the command again.")
         made = yield from taught(lesson, device, workers, path)
         made.save(path, exemplars)
 
@@ -222,8 +222,10 @@ def _measured(model: Model, workers: int) -> tuple[Tensor, dict[str, Measured]]:
     classes, kept = len(model.classes), model.learner.kept
     if kept:
         model.adopt()
-        labels = {"cnn": kept["left_out_cnn"], "nme": kept["left_out_nme"]}
-        return kept["targets"], {name: Measured.of(own, kept["targets"], classes) for name, own in labels.items()}
+        chosen = judged(kept["targets"])
+        targets, labels = kept["targets"][chosen], {name: kept[f"left_out_{name}"][chosen] for name in INFERENCES}
+        found = {name: Measured.of(own, targets, classes) for name, own in labels.items()} if len(targets) else {}
+        return targets, found
     if model.held_out is None:
         model.temperatures, model.familiar = {}, model.familiar[:0]
         return torch.zeros(0, dtype=torch.int64), {}

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from podnet.data.collection import class_name
+from podnet.data.decode import is_picture
 from podnet.data.images import Images
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
 from podnet.engine.saving import below
-from podnet.errors import DamagedFileError, MissingPackageError, PodnetError, printable
+from podnet.errors import DamagedFileError, MissingPackageError, NotAModelError, PodnetError, printable
 from podnet.io.tensors import load_tensors
 from podnet.methods.ridge import Ridge
 from podnet.metrics import INFERENCES
+from podnet.model.changing import require_model
 from podnet.model.model import FORMAT, ClassRecord, Model
 from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
@@ -32,8 +34,14 @@ def load_model(path: Path, device: str = "cpu") -> Model:
     """Load a model. What the file claims is checked against its content before anything is built."""
     path = Path(path)
     if path.is_dir():
-        raise PodnetError(f"{printable(path)} is a folder, not a model file.")
-    tensors, meta = load_tensors(path)
+        raise NotAModelError(f"{printable(path)} is a folder, not a model file.")
+    require_model(path)
+    try:
+        tensors, meta = load_tensors(path)
+    except DamagedFileError as error:
+        if is_picture(path):
+            raise NotAModelError(f"{printable(path)} is not a podnet model.") from error
+        raise
     version = meta.get("format") if isinstance(meta, dict) else None
     if isinstance(version, int) and version > FORMAT:
         raise PodnetError(
@@ -58,7 +66,7 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
     names = [record.name for record in classes]
     _check_meta(meta, names)
     temperatures = {str(name): float(value) for name, value in meta["temperatures"].items()}
-    require_room(settings.backbone, 3, tensors)
+    require_room(settings.backbone, tensors)
     learner = make_learner(settings, UNTRAINED, device)
     learner.restore(below("learner.", tensors), learned)
     _check_weights(learner, len(names))
@@ -72,7 +80,7 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
     model.held_out_digests = [str(digest) for digest in meta["held_out_digests"]]
     model.digests = [str(digest) for digest in meta["digests"]]
     if len(model.held_out_digests) != len(model.held_out_targets):
-        raise ValueError("its held-out photos and their digests do not fit together")
+        raise ValueError("its held-out photos and their digests do not match")
     model.familiar = _familiar(tensors)
     _check_kept(model)
     return model
@@ -81,15 +89,15 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
 def _check_meta(meta: Mapping[str, Any], names: Sequence[str]) -> None:
     learned = meta["learner"]
     if list(names) != learned["class_names"] or len(set(names)) != len(names) or not names:
-        raise ValueError("its class names do not fit together")
+        raise ValueError("its class names do not match or repeat")
     if not isinstance(meta["history"], list) or not meta["history"]:
         raise ValueError("it has no history")
     for entry in meta["history"]:
         _check_entry(entry)
     if not all(0 < float(value) < float("inf") for value in meta["temperatures"].values()):
-        raise ValueError("a temperature is not above 0")
+        raise ValueError("a temperature is not above 0 or is infinite")
     if learned["progress"] is not None or learned["previous_sizes"] is not None:
-        raise ValueError("it is in the middle of learning")
+        raise ValueError("it was saved in the middle of a lesson")
 
 
 def _classes(records: Sequence[Mapping[str, Any]]) -> list[ClassRecord]:
@@ -98,7 +106,7 @@ def _classes(records: Sequence[Mapping[str, Any]]) -> list[ClassRecord]:
     for record in classes:
         date.fromisoformat(record.learned)
         if class_name(str(record.meant)) != class_name(record.name):
-            raise ValueError("the label of a class does not read like its name")
+            raise ValueError("the label and the name of a class do not match")
     if len({record.meant for record in classes}) != len(classes):
         raise ValueError("two classes have the same label")
     return classes
@@ -107,16 +115,16 @@ def _classes(records: Sequence[Mapping[str, Any]]) -> list[ClassRecord]:
 def _check_weights(learner: Learner, classes: int) -> None:
     classifier, means = learner.network.classifier, learner.means
     if classifier.classes != classes or means is None or means.shape != (classes, classifier.dim):
-        raise ValueError("its weights or class means are of another number of classes")
+        raise ValueError("its weights or class means have the wrong number of classes")
     numbers = (means, *classifier.parameters())
     if means.dtype != torch.float32 or not all(value.isfinite().all() for value in numbers):
-        raise ValueError("a weight or a class mean is no number")
+        raise ValueError("its weights or class means have a NaN, an infinite number or a wrong type")
 
 
 def _familiar(tensors: Mapping[str, Tensor]) -> Tensor:
     found = tensors.get("familiar", torch.zeros(0, 2))
     if found.dtype != torch.float32 or found.dim() != 2 or found.shape[1] != 2 or not found.isfinite().all():
-        raise ValueError("its scores of known photos are not as we write them")
+        raise ValueError("its scores of known photos have a wrong type, shape or value")
     return found
 
 
@@ -125,14 +133,14 @@ def _check_kept(model: Model) -> None:
     learner, photos = model.learner, 0
     if learner.kept:
         if not isinstance(learner.method, Ridge):
-            raise ValueError("a trained network keeps no features")
+            raise ValueError("its network is trained, but it has features")
         learner.method.require_whole(learner.kept, len(model.classes), learner.network.classifier.dim)
         photos = len(learner.kept["targets"])
     if len(model.digests) != photos:
-        raise ValueError("its photos and their digests do not fit together")
+        raise ValueError("its photos and their digests do not match")
     keeps_photos = bool(photos) and model.settings.keep == "photos"
     if not model.settings.trained and (learner.memory.images is not None) != keeps_photos:
-        raise ValueError("it keeps something else of its photos than its settings say")
+        raise ValueError("the photos it keeps do not match its settings")
 
 
 def _with_weights(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,10 +167,10 @@ def _check_entry(entry: Mapping[str, Any]) -> None:
     numbers = [entry["photos"], entry["seconds"], entry["measured"], *shares]
     words = [*entry["new"], *entry["refreshed"]]
     if not all(isinstance(value, int | float) for value in numbers) or not all(isinstance(w, str) for w in words):
-        raise TypeError("an entry of its history is not as we write it")
+        raise TypeError("an entry of its history has a wrong type")
     known = set(entry["accuracy"]) <= set(INFERENCES) and entry["measured"] >= bool(shares)
     if not known or not all(0 <= share <= 100 for share in shares):
-        raise ValueError("an accuracy in its history cannot be one")
+        raise ValueError("an accuracy in its history is not from 0 to 100, or of an unknown kind")
     date.fromisoformat(entry["date"])
 
 
@@ -170,7 +178,7 @@ def _photos(images: Images, targets: Tensor, settings: Settings, classes: int) -
     """The photos of a file, at the size given by the settings."""
     fits = isinstance(images, Photos) and targets.dtype == torch.int64 and targets.shape == (len(images),)
     if not fits or (len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes):
-        raise ValueError("its photos and their classes do not fit together")
+        raise ValueError("its photos and their classes do not match")
     assert isinstance(images, Photos)
     return replace(images, size=settings.image_size, shrinks=True)
 

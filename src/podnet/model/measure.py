@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from podnet.engine.extraction import Scores
+from podnet.errors import counted
 from podnet.losses import best_temperature
 from podnet.metrics import INFERENCES, accuracy, accuracy_per_class
 
 UNMEASURED = {"cnn": 1.0, "nme": 0.05}  # temperatures if no photo was held out
+TOO_FEW = "a class needs at least 2 photos"
+TOO_FEW_HELD_OUT = "no photos were held out, which takes at least 5 photos per class"
 SURE_OF_LOSS = 5.0  # a class that loses more points of accuracy counts as partly forgotten
 
 
@@ -34,6 +37,11 @@ class Measured:
         return cls(found, accuracy(found, labels), accuracy_per_class(found, labels, classes))
 
 
+def judged(targets: Tensor) -> Tensor:
+    """Which photos (N,) a model of all the others can be measured with: not the only photo of a class."""
+    return torch.bincount(targets)[targets] > 1
+
+
 def tables(scores: Scores) -> dict[str, Tensor]:
     """The scores (N, classes) of each available inference."""
     found = {inference: getattr(scores, inference) for inference in INFERENCES}
@@ -46,7 +54,6 @@ def confidences(scores: Tensor, temperature: float) -> Tensor:
 
 
 def measure(scores: Scores, targets: Tensor, classes: int) -> dict[str, Measured]:
-    """Measure both inferences."""
     return {name: Measured.of(table.argmax(1), targets, classes) for name, table in tables(scores).items()}
 
 
@@ -96,13 +103,19 @@ def interval(percent: float, count: int) -> tuple[float, float]:
     return 100 * (centre - half), 100 * (centre + half)
 
 
-def measured_on(trained: bool, keep: str) -> str:
-    """The photos that accuracy is measured on, in words."""
+def accuracy_words(entry: Mapping[str, Any], trained: bool, keep: str) -> str:
+    """The accuracy of an entry of the history by the better inference, its interval, and on which photos."""
+    if not entry["accuracy"]:
+        return f"accuracy not measured: {TOO_FEW_HELD_OUT if trained else TOO_FEW}"
+    value, count = entry["accuracy"][best_inference(entry)], entry["measured"]
+    low, high = interval(value, count)
     if trained:
-        return "held-out photos"
-    if keep == "sums":
-        return "photos, each by the model of its own lesson without it: sums do not measure old photos again"
-    return "photos, each by the model without it"
+        how = " that were held out"
+    elif keep == "sums":
+        how = ", each judged in its own lesson by a model that has not seen it (sums cannot measure old photos again)"
+    else:
+        how = ", each judged by a model that has not seen it"
+    return f"accuracy {value:.1f} % (95 % interval {low:.1f} to {high:.1f}) on {counted(count, 'photo')}{how}"
 
 
 def best_inference(entry: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from torch import Tensor
 from podnet.data.images import to_tensors
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
-from podnet.errors import PodnetError, nearest, printable
+from podnet.errors import PodnetError, in_words, nearest, printable
 from podnet.io.tensors import save_tensors
 from podnet.metrics import INFERENCES
 from podnet.model.measure import Familiarity
@@ -90,7 +90,8 @@ class Model:
 
     def label_of(self, name: str) -> int:
         if name not in self.names:
-            raise PodnetError(f"the model knows no class '{printable(name)}'.{nearest(name, self.names)}")
+            known = f"It knows {in_words(self.names)}."
+            raise PodnetError(f"the model has no class '{printable(name)}'.{nearest(name, self.names)} {known}")
         return self.names.index(name)
 
     def save(self, path: Path, exemplars: bool = True) -> None:
@@ -118,7 +119,7 @@ class Model:
         """Remove a class: its weights, features, exemplars, held-out photos, and its name everywhere."""
         label = self.label_of(name)
         if len(self.classes) == 1:
-            raise PodnetError(f"'{printable(name)}' is the only class of the model; remove the file instead.")
+            raise PodnetError(f"'{printable(name)}' is the only class of the model; delete the file instead.")
         kept = self.learner.kept.get("targets")
         if kept is not None:
             self.digests = [digest for digest, own in zip(self.digests, kept.tolist(), strict=True) if own != label]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
-from podnet.errors import ConfigError, DataError, PodnetError
+from podnet.errors import ConfigError, DataError, PodnetError, in_words, printable
 from podnet.model.loading import load_model
 from podnet.model.model import Model
 from podnet.model.settings import Choice, choose
@@ -55,6 +55,11 @@ def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: b
     """Read the model and the photos and decide what is learned, and how; `given` settings have priority."""
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(photos)
+    if model is not None and not include_known and set(collection.counts) <= set(model.names):
+        raise DataError(
+            f"nothing to learn: {printable(path)} already knows {in_words(collection.counts)}; "
+            "to add new photos of them use --include-known."
+        )
     return planned(model, collection, given, include_known, device)
 
 
@@ -66,7 +71,7 @@ def planned(
     choice = choose(collection, given, known, on_gpu=device.startswith("cuda"))
     share = choice.training.held_out
     if not 0 <= share <= 0.5:
-        raise ConfigError(f"held_out is {share}; give a share from 0 to 0.5.")
+        raise ConfigError(f"held_out is {share}; it must be a share from 0 to 0.5.")
     todo = plan(collection, model, share if choice.settings.trained else 0.0, include_known)
     if choice.settings.trained:  # epochs and batches follow from the photos to train on
         choice = choose(Collection(todo.training), given, known, on_gpu=device.startswith("cuda"))
@@ -82,11 +87,9 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     old = tuple(label for label in known if label in counts)
     refreshed = old if include_known else ()
     if model is None and len(new) < 2:
-        raise DataError(f"a new model needs photos of at least 2 classes; there are those of {len(new)} ({new[0]!r}).")
-    if not new and not refreshed:
-        raise DataError("the model knows all classes of these photos; --include-known refreshes them with new photos.")
+        raise DataError(f"a new model needs photos of at least 2 classes; found {len(new)} ({new[0]!r}).")
     if model is not None and not model.can_learn:
-        raise PodnetError("the model was saved without exemplars; it can predict, but it cannot go on learning.")
+        raise PodnetError("the model was saved without data from its photos; it can predict but not learn more.")
     training, held_out = [], []
     seen = {*model.held_out_digests, *model.digests} if model else set()
     usable: dict[str, list[Photo]] = {label: [] for label in counts}
@@ -100,7 +103,7 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
     trained = {photo.label for photo in training}
     refreshed = tuple(label for label in refreshed if label in trained)
     if not trained.issuperset(new) or not trained:
-        raise DataError("the model has learned these photos, or measures itself with them; add other photos.")
+        raise DataError("the model has already learned these photos or holds them out for measuring; add other photos.")
     return Plan(new, refreshed, () if include_known else old, tuple(training), tuple(held_out))
 
 

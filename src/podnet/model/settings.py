@@ -14,7 +14,7 @@ from podnet.data.decode import LEAST_AREA
 from podnet.data.imagenet import MEAN, STD
 from podnet.engine.device import Compute
 from podnet.engine.learner import Learner
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, counted, nearest
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, PODNet, configured
 from podnet.methods.ridge import Keep, Ridge, RidgeWithPhotos
@@ -28,6 +28,7 @@ UPDATES_PER_EPOCH = 8  # at least, so that few photos do not form a single batch
 BATCH_SIZES = (64, 32, 16, 8)
 FEW_FROM_NOTHING = 300  # photos a class that a network without pretrained weights wants
 TRAIN = ("auto", "never", "always")
+KEEPS = get_args(Keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +49,11 @@ class Settings:
         if not 8 <= self.image_size <= 1024:
             raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
         if self.exemplars < 1:
-            raise ConfigError(f"exemplars is {self.exemplars}; keep at least 1 photo of each class.")
-        if self.keep not in get_args(Keep):
+            raise ConfigError(f"exemplars is {self.exemplars}; it must be at least 1 photo per class.")
+        if self.keep not in KEEPS:
             raise ConfigError(f"keep is {self.keep!r}; it must be features, photos or sums.{nearest(self.keep, KEEPS)}")
         if self.trained and self.keep != "photos":
-            raise ConfigError(f"keep is {self.keep!r}, but training needs photos of the old classes: --keep photos.")
+            raise ConfigError(f"keep is {self.keep!r}, but training needs photos of the old classes; set it to photos.")
 
     @property
     def pretrained(self) -> bool:
@@ -62,9 +63,6 @@ class Settings:
     def least_area(self) -> float:
         """Least area of a random crop: larger for the few epochs on pretrained features."""
         return 0.35 if self.pretrained else LEAST_AREA
-
-
-KEEPS = get_args(Keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +120,9 @@ def choose(collection: Collection, given: Mapping[str, Any], known: Settings | N
     given = dict(given)
     train, minutes = given.pop("train", "auto"), given.pop("minutes", Choice.minutes)
     if train not in TRAIN or not minutes > 0:
-        raise ConfigError(f"train is {train!r} within {minutes} minutes; it must be auto, never or always, above 0.")
+        raise ConfigError(
+            f"train is {train!r} and minutes is {minutes}; train must be auto, never or always, and minutes above 0."
+        )
     source = given.get("weights")
     given |= {"weights": Path(source).name} if source else {}  # no path of this machine in the file
     if known is not None:
@@ -147,24 +147,20 @@ def _require_same(known: Settings, given: Mapping[str, Any], train: str) -> None
     for name, value in asdict(known).items():
         if given.get(name, value) != value:
             raise ConfigError(
-                f"the model was made with {name} {value}, not {given[name]}; leave the option out, "
-                "or make another model."
+                f"the model was created with {name} {value}, not {given[name]}; leave the option out "
+                "or create another model."
             )
     if (train, known.trained) in (("always", False), ("never", True)):
-        made = "trains its network" if known.trained else "keeps its network as it is"
-        raise ConfigError(f"the model {made} since its first lesson; leave --train out, or make another model.")
+        made = "trained its network" if known.trained else "did not train its network"
+        raise ConfigError(
+            f"the model {made} in its first lesson, which cannot change; leave train out or create another model."
+        )
 
 
 def _require_fitting_size(settings: Settings) -> None:
     expected = expected_images(settings.backbone)
     if expected is not None and expected.fixed and settings.image_size != expected.size:
-        raise ConfigError(f"{settings.backbone} sees {expected.size} pixels, not {settings.image_size}.")
-
-
-def _own_size(backbone: str) -> int:
-    expected = expected_images(backbone)
-    assert expected is not None  # it has weights of its own
-    return expected.size
+        raise ConfigError(f"image_size is {settings.image_size}; {settings.backbone} needs {expected.size}.")
 
 
 def _suggest_settings(
@@ -172,24 +168,19 @@ def _suggest_settings(
 ) -> dict[str, tuple[Any, str]]:
     """Name -> value and reason."""
     from_nothing = given.get("weights") == "none"
-    if from_nothing or "backbone" in given:
-        named = given.get("backbone", "")
-        if named:
-            require_known(named)
-        if not from_nothing and (weights := default_weights(named)) != "none":
-            size = _own_size(named)
-            return {
-                "image_size": (size, f"what {named} was made for"),
-                "weights": (weights, "pretrained features make a few photos enough"),
-                **_suggest_training_at_all(given, train == "always"),
-            }
+    named = given.get("backbone", "" if from_nothing else PRETRAINED)
+    if named:
+        require_known(named)
+    if from_nothing or default_weights(named) == "none":
         if train == "never":
-            raise ConfigError(f"{named or 'a network from nothing'} knows nothing yet; leave --train never out.")
+            raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
         return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
+    expected = expected_images(named)
+    assert expected is not None  # it has weights of its own
     return {
-        "backbone": (PRETRAINED, "pretrained, and quick on a CPU"),
-        "image_size": (_own_size(PRETRAINED), f"what {PRETRAINED} was made for"),
-        "weights": (default_weights(PRETRAINED), "pretrained features make a few photos enough"),
+        "backbone": (named, "pretrained, fast on a CPU"),  # unless it is given
+        "image_size": (expected.size, f"native size of {named}"),
+        "weights": (default_weights(named), "pretrained features need few photos"),
         **_suggest_training_at_all(given, train == "always"),
     }
 
@@ -197,14 +188,14 @@ def _suggest_settings(
 def _suggest_training_at_all(given: Mapping[str, Any], trained: bool) -> dict[str, tuple[Any, str]]:
     if not trained:
         return {}
-    return {"trained": (True, "asked for")} | ({} if "keep" in given else {"keep": ("photos", "to train on later")})
+    return {"trained": (True, "asked for")} | ({} if "keep" in given else {"keep": ("photos", "for later training")})
 
 
 def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, tuple[Any, str]]:
     side = round(statistics.median(min(photo.size) for photo in collection.photos))
     largest = 224 if on_gpu else 48
     size = min(largest, max(32, side // 16 * 16))
-    limit = "; a CPU would take long with more" if size == largest and not on_gpu else ""
+    limit = "; more would be slow on a CPU" if size == largest and not on_gpu else ""
     return {
         "image_size": (size, f"the shorter side of most photos is about {side} pixels{limit}"),
         "backbone": ("resnet32" if size <= SMALL else "resnet18", f"for images of {size} pixels"),
@@ -216,11 +207,11 @@ def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> 
     suggested: dict[str, tuple[Any, str]] = {}
     if pretrained:
         updates, fewest, most = PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST
-        suggested["lr"] = (PRETRAINED_LR, "to keep what pretrained features know")
+        suggested["lr"] = (PRETRAINED_LR, "to preserve the pretrained features")
     fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
     epochs = min(most, max(fewest, round(updates * batch / photos)))
     return suggested | {
-        "batch_size": (batch, f"for {photos} photos"),
-        "epochs": (epochs, f"about {updates} updates, in {fewest} to {most} epochs"),
+        "batch_size": (batch, f"for {counted(photos, 'photo')}"),
+        "epochs": (epochs, f"about {updates} updates, {fewest} to {most} epochs"),
     }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from math import ceil
 
 import torch
 
 from podnet.engine.learner import Learner
 from podnet.engine.training import Epoch, Iteration
+from podnet.errors import counted
 from podnet.grouping import positions_by_class
 from podnet.metrics import accuracy
+from podnet.model.measure import judged
 from podnet.model.settings import Choice, make_learner
 from podnet.nets.building import start_from
 from podnet.ridge import Fitted
@@ -35,25 +38,28 @@ class Trial:
     def wins(self) -> bool:
         return self.trained is not None and self.fixed is not None and self.trained > self.fixed
 
+    @property
+    def too_long(self) -> bool:
+        return not self.few and self.minutes > self.allowed
+
     def words(self) -> str:
         if self.trained is None or self.fixed is None:
-            if self.minutes > self.allowed:
-                return (
-                    f"training the network was not tried: it would take about {self.minutes:.0f} minutes "
-                    f"(--minutes {self.minutes + 1:.0f} allows that, --train never asks no more)"
-                )
-            why = f"it takes {SHARE} photos of a class" if self.few else "there is nothing left to gain"
+            why = f"no class has {SHARE} photos" if self.few else "there is little to gain"
+            if self.too_long:
+                why = f"it would take about {counted(ceil(self.minutes), 'minute')}"
             return f"training the network was not tried: {why}"
-        better = "so it is trained" if self.wins else "so it stays as it is"
+        better = "the network is trained" if self.wins else "the network is not trained"
         return (
-            f"on photos held back, fixed features {self.fixed:.1f} %, a trained network {self.trained:.1f} %: {better}"
+            f"on held-out photos, fixed features reach {self.fixed:.1f} %, "
+            f"a trained network {self.trained:.1f} %: {better}"
         )
 
 
 def try_training(fixed: Learner, task: Task, choice: Choice, device: str) -> Generator[Iteration | Epoch, None, Trial]:
     """Compare the features of the learner, which knows just this task, with a network trained on most of its photos."""
     photos, kept = len(task.train_targets), fixed.kept
-    if accuracy(kept["left_out_cnn"].numpy(), kept["targets"].numpy()) >= ENOUGH:
+    chosen = judged(kept["targets"])
+    if chosen.any() and accuracy(kept["left_out_cnn"][chosen].numpy(), kept["targets"][chosen].numpy()) >= ENOUGH:
         return Trial(allowed=choice.minutes)
     looks = choice.training.epochs * (2 - 1 / SHARE)  # in the trial, and then with all photos
     minutes = SLOWER * looks * fixed.seconds["features"] / 60

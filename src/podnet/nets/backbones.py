@@ -78,15 +78,14 @@ def _convolve_in_one_pass(
         return kernels.convolve(x, conv.weight, conv.bias, plus, ceiling is not None, spare)
     how = (conv.weight, conv.bias, conv.padding, conv.stride, conv.dilation, conv.groups)
     operations, limited = torch.ops.mkldnn, ceiling not in (None, math.inf)
-    out: Tensor
-    if plus is None and limited:
-        return operations._convolution_pointwise(x, *how, "hardtanh", [0.0, ceiling], "")  # type: ignore[no-any-return]
     relu = None if ceiling is None else "relu"
+    out: Tensor
     if plus is None:
-        out = operations._convolution_pointwise(x, *how, relu or "none", [], "")
-    else:
-        added = plus if spare else plus.clone()  # in place: writing to a third tensor takes longer than copying first
-        out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, relu, [], "")
+        after = ("hardtanh", [0.0, ceiling]) if limited else (relu or "none", [])
+        out = operations._convolution_pointwise(x, *how, *after, "")
+        return out
+    added = plus if spare else plus.clone()  # in place: writing to a third tensor takes longer than copying first
+    out = operations._convolution_pointwise_.binary(added, x, *how, "add", 1.0, relu, [], "")
     return out.clamp_(max=ceiling) if limited else out  # after an addition oneDNN has no other ReLU
 
 
@@ -147,6 +146,14 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         raise NotImplementedError
+
+    @torch.no_grad()
+    def map_channels(self) -> list[int]:
+        """The channels of each map."""
+        trained = self.training
+        maps, _ = self.eval()(torch.zeros(1, self.channels, 32, 32, device=next(self.parameters()).device))
+        self.train(trained)
+        return [each.shape[1] for each in maps]
 
 
 class ResNet(Backbone):

@@ -46,10 +46,12 @@ def require_known(backbone: str, weights: str = "none") -> None:
         known = f"{', '.join(OURS)} or {PREFIX}NAME"
         raise ConfigError(f"backbone is {backbone!r}; it must be {known}.{nearest(backbone, OURS)}")
     if weights == PACKAGE and backbone not in SCALES:
-        raise ConfigError(f"weights is {PACKAGE!r}, which is for {', '.join(SCALES)}, not {backbone}.")
+        raise ConfigError(f"weights is {PACKAGE!r}, which works only for {', '.join(SCALES)}, not {backbone}.")
     if weights == "hub" and backbone in OURS:
-        other = f", from {PACKAGE!r}" if backbone in SCALES else ""
-        raise ConfigError(f"{backbone} starts from random weights{other} or from a file; 'hub' is for {PREFIX}NAME.")
+        other = f", {PACKAGE!r}" if backbone in SCALES else ""
+        raise ConfigError(
+            f"weights is 'hub', which works only for {PREFIX}NAME; for {backbone} give 'none'{other} or a file."
+        )
 
 
 def start_from(backbone: Backbone, name: str, weights: str, seed: int) -> None:
@@ -80,11 +82,11 @@ def source_digest(name: str, weights: str) -> str | None:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def require_room(backbone: str, channels: int, tensors: Mapping[str, Tensor]) -> None:
+def require_room(backbone: str, tensors: Mapping[str, Tensor]) -> None:
     """Refuse fewer tensor elements than the backbone has, before an untrusted file makes us build it."""
     if not backbone.startswith(PREFIX):
         return  # ours are small
     with torch.device("meta"):
-        needed = sum(parameter.numel() for parameter in TimmBackbone(backbone, channels).parameters())
+        needed = sum(parameter.numel() for parameter in TimmBackbone(backbone, channels=3).parameters())
     if needed > sum(tensor.numel() for tensor in tensors.values()):
         raise ValueError(f"its weights are not those of {backbone}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,7 @@ class GrowingClassifier(nn.Module):
         weights = self._random_weights(n) if weights is None else weights
         expected = (n, *self.shape)
         if weights.shape != expected:
-            raise ValueError(f"weights of shape {tuple(weights.shape)} given; {n} classes need {expected}.")
+            raise ValueError(f"weights have shape {tuple(weights.shape)}; {n} classes need {expected}.")
         self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
 
     def remove_class(self, label: int) -> None:
@@ -196,6 +197,51 @@ class SolvedClassifier(LinearClassifier):
 
     def forward(self, embedding: Tensor) -> Tensor:
         return super().forward(F.normalize(embedding)) if self.classes else embedding[:, :0]
+
+
+class FirstSimilarThenSolved(LocalSimilarityClassifier):
+    """LSC for the classes of the first growth, until a linear layer for all classes is computed in closed form.
+
+    That one sees what `describe` makes of the backbone's maps, (B, dim). Loaded from a network of LSC alone, it is not
+    solved yet.
+    """
+
+    solved: Tensor
+
+    def __init__(self, lsc: LocalSimilarityClassifier, dim: int, describe: Callable[[list[Tensor]], Tensor]) -> None:
+        learned = isinstance(lsc.scale, nn.Parameter)
+        super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
+        self.scale = lsc.scale
+        self.describe = describe
+        self.linear = SolvedClassifier(dim)
+        self.register_buffer("solved", torch.tensor(False))
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        if self.weights:
+            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
+        else:
+            super().add_classes(n, weights)
+        self.linear.add_classes(n)
+
+    def remove_class(self, label: int) -> None:
+        super().remove_class(label)
+        self.linear.remove_class(label)
+
+    def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
+        """What the network gives to the classifier."""
+        return self.describe(maps) if self.solved else embedding
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        if not self.solved:
+            return super().forward(embedding)
+        scores: Tensor = self.linear(embedding) / self.scale  # logits are multiplied by it
+        return scores
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        for name, own in self.state_dict().items():
+            if name.startswith(("linear.", "solved")):
+                state_dict.setdefault(prefix + name, torch.full(own.shape, name == "linear.scale", dtype=own.dtype))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class BiasCorrectedClassifier(LinearClassifier):

@@ -51,7 +51,7 @@ def load(path: str) -> ctypes.CDLL:
     try:
         convolve, gradient = functions.podnet_convolve, functions.podnet_weight_gradient
     except AttributeError as error:
-        raise ImportError(f"{path} was compiled from another version of winograd.cpp; install podnet again.") from error
+        raise ImportError(f"{path} was compiled from another version of winograd.cpp; reinstall podnet.") from error
     convolve.argtypes = [*shape, pointer, pointer, integer, pointer, pointer, integer, integer, pointer]
     gradient.argtypes = [*shape, pointer, pointer, integer, pointer]
     convolve.restype = gradient.restype = integer

@@ -109,7 +109,7 @@ class Lite(Backbone):
 def lite(name: str, channels: int) -> Lite:
     """The backbone "lite0", "lite1" or "lite2", with random weights."""
     if channels != 3:
-        raise ConfigError(f"{name} sees coloured images, of 3 channels, not {channels}; choose resnet32 or resnet18.")
+        raise ConfigError(f"{name} needs images with 3 channels, not {channels}; choose resnet32 or resnet18.")
     return Lite(*SCALES[name][:2])
 
 

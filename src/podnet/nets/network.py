@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from podnet.nets.classifiers import GrowingClassifier
 from podnet.nets.exchange import exchange_batchnorm
 from podnet.nets.normalisation import BlockwiseBatchNorm2d
 
-TINY = 1e-12  # below it a root's gradient is too steep
+View = Callable[[list[Tensor], Tensor], Tensor]  # of a backbone's maps and its embedding
 
 
 class Outputs(NamedTuple):
@@ -32,17 +33,17 @@ class Outputs(NamedTuple):
 class Network(nn.Module):
     """A backbone and a growing classifier. With `rectifies` only the classifier gets ReLU of the last map.
 
-    With `roots` the embedding is the signed square root of the backbone's: a few large features no longer decide alone.
+    A `view` makes another embedding of the backbone's maps and embedding.
     """
 
     def __init__(
-        self, backbone: Backbone, classifier: GrowingClassifier, rectifies: bool = False, roots: bool = False
+        self, backbone: Backbone, classifier: GrowingClassifier, rectifies: bool = False, view: View | None = None
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.classifier = classifier
         self.rectifies = rectifies
-        self.roots = roots
+        self.view = view
         self.mixed: torch.dtype | None = None  # for convolutions, if not float32; everything else is float32
         self.compiled_batch: int | None = None  # the batch size that the backbone is compiled for
 
@@ -57,13 +58,13 @@ class Network(nn.Module):
         with torch.set_grad_enabled(attention or torch.is_grad_enabled()):
             if attention:
                 embedding = maps[-1].mean((2, 3))
-            if self.roots:
-                embedding = embedding.sign() * embedding.abs().clamp_min(TINY).sqrt()
+            if self.view is not None:
+                embedding = self.view(maps, embedding)
             classified = maps[-1].relu().mean((2, 3)) if self.rectifies else embedding
             return Outputs(maps, embedding, self.classifier(classified), self.classifier.scale)
 
     def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        trains = torch.is_grad_enabled() and next(self.backbone.parameters()).requires_grad
+        trains = torch.is_grad_enabled() and any(each.requires_grad for each in self.backbone.parameters())
         if trains and len(images) == self.compiled_batch:
             outputs: tuple[list[Tensor], Tensor] = self.backbone(images)
             return outputs

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError, nearest, printable
 from podnet.nets.backbones import Backbone, Expected
-from podnet.nets.weights import ORDERED, existing_file, match, read_weights
+from podnet.nets.weights import ORDERED, existing_file, match, read_weights, reason
 
 PREFIX = "timm:"
 MAPS = 4
@@ -43,7 +43,7 @@ class TimmBackbone(Backbone):
         except RuntimeError as error:
             if "features_only" not in str(error):
                 raise
-            raise ConfigError(f"{name} cannot be asked for its maps; choose another network of timm.") from error
+            raise ConfigError(f"{name} does not return feature maps; choose another timm network.") from error
         if self.headless:
             self.indices = _ends(self.model.feature_info.reduction())
             self.dim = self.model.feature_info.channels()[-1]
@@ -80,7 +80,6 @@ def architecture(name: str) -> str:
 
 
 def expected_of_timm(name: str) -> Expected:
-    """The images that `name` expects."""
     config = _timm().get_pretrained_cfg(architecture(name))
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
 
@@ -99,8 +98,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
         try:
             loaded = TimmBackbone(name, channels, tensors)
         except Exception as error:  # anything that the network, the hub's client or the file reader raises
-            reason = " ".join(str(error).split())[:300].rstrip(".")
-            raise PodnetError(f"cannot load {source}: {reason}.") from error
+            raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
     pairs = zip(random.named_parameters(), loaded.parameters(), strict=True)
     # Both use the same draws, so random parameters that are equal were not loaded. (Constant ones may stay equal.)
     missing = [key for (key, a), b in pairs if a.min() < a.max() and torch.equal(a, b)]
@@ -149,7 +147,7 @@ def _require_answer(name: str) -> None:
     except OSError as error:
         raise PodnetError(
             f"cannot load the weights of {name}: {constants.ENDPOINT} cannot be reached ({error}). "
-            "Offline, give a file (--weights FILE), or start from random weights (--weights none)."
+            "Offline, set weights to a file, or to none for random ones."
         ) from error
 
 
@@ -172,9 +170,11 @@ def _timm() -> Any:
             _declare_torchvisions_operators()
             import timm
     except ImportError as error:
-        raise MissingPackageError("networks of timm need it: pip install 'podnet[timm]'.") from error
+        raise MissingPackageError("timm is not installed: pip install 'podnet[timm]'.") from error
     except RuntimeError as error:
-        raise MissingPackageError(f"timm cannot be imported ({error}); install torch's own torchvision.") from error
+        raise MissingPackageError(
+            f"cannot import timm ({error}); install the torchvision that matches torch."
+        ) from error
     return timm
 
 

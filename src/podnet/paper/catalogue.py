@@ -153,7 +153,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             steps(10, 5),
             dataset="imagenet1000",
             paper=with_std("imagenet1000"),
-            remark="The paper took its numbers of iCaRL and UCIR over from Hou et al. (2019).",
+            remark="The paper's numbers for iCaRL and UCIR come from Hou et al. (2019).",
         ),
         Benchmark(
             "ablation-components",
@@ -189,7 +189,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             tuple(Column(f"{m}", steps=50, memory_per_class=m) for m in MEMORIES),
             paper=plain("memory_per_class", map(str, MEMORIES)),
             against="memory_per_class",
-            axis="exemplars a class",
+            axis="exemplars per class",
         ),
         Benchmark(
             "memory-total",
@@ -214,7 +214,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             tuple(Column(f"{k}", steps=50, options={"proxies": k}) for k in PROXIES),
             paper={("PODNet", f"{k}"): Number(PAPER["proxies_per_class"][str(k)]) for k in PROXIES},
             against="proxies",
-            axis="proxies a class",
+            axis="proxies per class",
         ),
         Benchmark(
             "curves",

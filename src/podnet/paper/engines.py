@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Protocol
 
 from podnet.errors import PodnetError
@@ -33,9 +32,7 @@ class Engine(Protocol):
 
     def __enter__(self) -> object: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None: ...
 
     def submit(self, assignments: Sequence[Assignment]) -> Sequence[Future[str | PodnetError]]:
         """Accept runs that are ready, at most the free slots; returns a future for each, see `perform`."""
@@ -54,16 +51,14 @@ class LocalEngine:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(self.slots, context, initializer=_prepare, initargs=(os.getpid(),))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
             for process in multiprocessing.active_children():
                 process.kill()
         self._pool.shutdown()
         if isinstance(error, BrokenProcessPool):
             raise PodnetError(
-                "a run was killed, perhaps for want of memory; give the same command again to go on, with fewer --jobs."
+                "a run was killed, possibly out of memory; to continue, run the same command again with fewer --jobs."
             ) from error
 
     def submit(self, assignments: Sequence[Assignment]) -> list[Future[str | PodnetError]]:
@@ -77,16 +72,11 @@ def _prepare(parent: int) -> None:
 
 
 def make_engine(
-    name: str,
-    jobs: int | None,
-    folder: Path,
-    gpus: float = 0,
-    address: str = "auto",
-    slurm: Mapping[str, str] | None = None,
+    name: str, jobs: int | None, folder: Path, gpus: float, address: str, slurm: Mapping[str, str]
 ) -> Engine:
     """The engine of that name; `folder` holds all runs and reports, `slurm` more options for sbatch."""
     if name == "ray":
         return RayEngine(address, jobs or MOST_AT_ONCE, gpus)
     if name == "slurm":
-        return SlurmEngine(folder / "slurm", jobs or MOST_AT_ONCE, int(gpus), slurm or {})
+        return SlurmEngine(folder / "slurm", jobs or MOST_AT_ONCE, int(gpus), slurm)
     return LocalEngine(jobs or 1)

@@ -86,6 +86,7 @@ NEWER = {
     "train_batchnorm": "moving",
     "optimizer": "sgd",
     "warmup_epochs": 0,
+    "augmentation": [],
     "weights": "none",
     "freeze": False,
     "input_size": None,
@@ -134,7 +135,7 @@ def class_orders(setting: Setting, wanted: str | None) -> list[tuple[str, int]]:
     else:
         names = [name.strip() for name in wanted.split(",")]
     if not names:
-        raise ConfigError(f"orders is {wanted!r}; give how many, at least 1, or their names.")
+        raise ConfigError(f"orders is {wanted!r}; give a number of orders, at least 1, or their names.")
     fixed = {name: seed for seed, name in enumerate(known, start=1) if name != "random"}
     return [(name, fixed.get(name, i + 1)) for i, name in enumerate(names)]
 
@@ -191,7 +192,7 @@ def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[s
         if not all(option.strip() and value.strip() for option, _, value in pairs):
             raise ConfigError(f"--set is {text!r}; write ROW:OPTION=VALUE, such as GradCam:lambda_c=0.03.")
         if name.strip().lower() not in rows:
-            raise ConfigError(f"there is no row {name!r}; there are {', '.join(labels)}.{nearest(name, labels)}")
+            raise ConfigError(f"unknown row {name!r}; choose from {', '.join(labels)}.{nearest(name, labels)}")
         row = rows[name.strip().lower()]
         method = METHODS[row.options["method"]]
         known = {each.name for each in fields(method)} - {method.switch}
@@ -199,6 +200,6 @@ def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[s
             option = option.strip().replace("-", "_")
             if option not in known:
                 hint = nearest(option, known)
-                raise ConfigError(f"--set gives {row.label} {option!r}, which is no option of it to set.{hint}")
+                raise ConfigError(f"--set cannot change {option!r} of {row.label}.{hint}")
             changes.setdefault(row.label, {})[option] = value.strip()
     return changes

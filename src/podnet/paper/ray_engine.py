@@ -8,7 +8,6 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
@@ -41,17 +40,16 @@ class RayEngine:
             if self._head:  # Ray itself would retry for minutes
                 socket.create_connection(self._head, PATIENCE).close()
             self._ray.init(
-                self._address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": spinning},
+                self._address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"env_vars": spinning}
             )
         except (OSError, RuntimeError, ValueError) as error:
-            raise _no_cluster(self._address, _first(error)) from error
+            where = "on this machine" if self._address == "auto" else f"at {self._address}"
+            raise PodnetError(
+                f"no usable Ray cluster {where} ({_first(error)}); start one with 'ray start --head', "
+                "then each further machine with 'ray start --address HOST:PORT'."
+            ) from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
             for reference in list(self._under_way.values()):
                 self._ray.cancel(reference, force=True)
@@ -77,26 +75,18 @@ class RayEngine:
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"address is {address!r}; it must be HOST:PORT of the cluster's head, or auto.")
+        raise ConfigError(f"address is {address!r}; it must be HOST:PORT of the cluster's head node, or auto.")
     return host.strip("[]"), int(port)
-
-
-def _no_cluster(address: str, why: str) -> PodnetError:
-    where = "on this machine" if address == "auto" else f"at {address}"
-    return PodnetError(
-        f"no Ray cluster can be used {where} ({why}); start one with 'ray start --head', "
-        "then each further machine with 'ray start --address HOST:PORT'."
-    )
 
 
 def _in_a_sentence(error: BaseException) -> PodnetError:
     """A one-sentence error for a task that failed outside of the run itself."""
     cause = getattr(error, "cause", None)  # an error in the worker: podnet is missing there, or another version
     if cause is not None:
-        return PodnetError(f"a machine of the cluster cannot perform it: {type(cause).__name__}: {_first(cause)}")
+        return PodnetError(f"a machine of the cluster cannot run it: {type(cause).__name__}: {_first(cause)}")
     return PodnetError(
         f"its machine or its process was lost {RETRIES + 1} times ({type(error).__name__}: {_first(error)}), "
-        "perhaps for want of memory; give the same command again to go on."
+        "possibly out of memory; to continue, run the same command again."
     )
 
 

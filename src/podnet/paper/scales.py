@@ -105,9 +105,9 @@ def in_words(benchmark: Benchmark, scale: str) -> str:
     data = f"{setting.classes} classes of {setting.dataset}" + (f", {images} images each" if images else "")
     data += f" at {size} pixels" if (size := setting.options.get("image_size")) else ""
     return (
-        f"Scale {scale}: {data}, {epochs} epoch{'s' * (epochs > 1)} a task"
+        f"Scale {scale}: {data}, {epochs} epoch{'s' * (epochs > 1)} per task"
         f"{f' ({later} after the first)' * (later != epochs)}. {'; '.join(protocols)}. "
-        "The paper's numbers are at full scale: do not compare across."
+        "The paper's numbers are for full scale; do not compare them with these."
     )
 
 
@@ -116,6 +116,6 @@ def _protocol(setting: Setting, column: Column) -> str:
     increment = 1 if column.steps is None else setting.increments[column.steps]
     words = f"{base} classes, then {(setting.classes - base) // increment} x {increment}"
     if column.memory_total:
-        return f"{words}, {setting.memory_total} exemplars in all"
+        return f"{words}, {setting.memory_total} exemplars in total"
     kept = setting.memories(column.memory_per_class or 20)
-    return f"{words}, {kept} exemplar{'s' * (kept > 1)} a class"
+    return f"{words}, {kept} exemplar{'s' * (kept > 1)} per class"

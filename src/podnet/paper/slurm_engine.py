@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from podnet.errors import ConfigError, MissingPackageError, PodnetError
@@ -63,7 +62,9 @@ class SlurmEngine:
         except ImportError as error:
             raise MissingPackageError("--engine slurm needs submitit: pip install 'podnet[slurm]'.") from error
         if cluster == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-            raise ConfigError("--engine slurm needs Slurm, but there is no sbatch here; give it on a machine that has.")
+            raise ConfigError(
+                "--engine slurm needs sbatch, which is not on this machine; run the command where Slurm is installed."
+            )
         self.slots = slots
         self._submitit = submitit
         self._cluster = cluster
@@ -86,9 +87,7 @@ class SlurmEngine:
         self._left.clear()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._left.set()
         for job in list(self._under_way.values()):
             job.cancel(check=False)
@@ -108,7 +107,7 @@ class SlurmEngine:
             with self._executor.batch():
                 return [self._executor.submit(Job(assignment)) for assignment in assignments]
         except self._submitit.core.utils.FailedJobError as error:
-            raise PodnetError(f"Slurm takes no jobs: {_last_line(str(error))}") from error
+            raise PodnetError(f"Slurm rejected the job: {_last_line(str(error))}") from error
 
     def _watch(self) -> None:
         """In a thread: pass on the results of jobs."""
@@ -159,13 +158,13 @@ def _result(job: Any) -> str | PodnetError:
         result: str | PodnetError = job.result()
         return result
     except Exception:  # podnet is missing there, or another version
-        return PodnetError(f"Slurm's job {job.job_id} could not perform it; {job.paths.stderr} says why.")
+        return PodnetError(f"Slurm job {job.job_id} failed; the reason is in {job.paths.stderr}.")
 
 
 def _killed(job: Any, state: str) -> PodnetError:
     return PodnetError(
-        f"Slurm's job {job.job_id} was killed ({state}), see {job.paths.stderr}; give the same command again "
-        "to go on, perhaps with more memory (--slurm mem=16G)."
+        f"Slurm job {job.job_id} was killed ({state}), see {job.paths.stderr}; to continue, run the same command "
+        "again, if necessary with more memory (--slurm mem=16G)."
     )
 
 

@@ -40,7 +40,6 @@ def newest(results: Results, inference: str) -> float | None:
 
 
 def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
-    """The tables of the benchmark."""
     if benchmark.balance:
         return _balance_grids(benchmark, scale, planned)
     if benchmark.inferences_across:
@@ -89,7 +88,7 @@ def _grid(
 def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str]:
     """Notes on the paper's numbers that come from elsewhere."""
     starred = any(label.endswith("*") for label, _ in rows)
-    loan = "* Taken over by the paper from Hou et al. (2019), without a run of its own or of ours."
+    loan = "* The paper's number is from Hou et al. (2019); neither the paper nor we ran it."
     return [*([loan] if starred else []), *([benchmark.remark] if benchmark.remark else [])]
 
 
@@ -111,7 +110,7 @@ def _lacking(planned: Sequence[Planned]) -> list[str]:
     for run in planned:
         orders.setdefault(f"{run.row.label}, {run.protocol}", []).append(run.finished())
     lacking = [f"{cell} ({sum(done)} of {len(done)})" for cell, done in orders.items() if any(done) and not all(done)]
-    words = f"Not all class orders are run, so these do not compete for the best: {'; '.join(lacking)}."
+    words = f"Not ranked, because not all class orders are finished: {'; '.join(lacking)}."
     return [words] if lacking else []
 
 

@@ -101,9 +101,9 @@ def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
     if any(len(runs) > 1 for runs in groups.values()):
         notes.append("Mean ± sample standard deviation over runs that differ only by class order and seed.")
     if any(progress(run.results()) for runs in groups.values() for run in runs):
-        notes.append("Rows marked 'n of m tasks' are of the tasks so far and do not compete for the best.")
+        notes.append("Rows marked 'n of m tasks' are unfinished and not ranked.")
     if bounds := {method_name(runs[0].config()) for runs in groups.values() if _is_upper_bound(runs[0])}:
-        words = "Upper bound, trained on the images of all tasks, which does not compete for the best"
+        words = "Upper bound, trained on the images of all tasks and not ranked"
         notes.append(f"{words}: {', '.join(bounds)}.")
     return Grid(title, "method", tuple(MEASURES), tuple(rows), notes=tuple(notes), lowest=("forgetting",))
 
@@ -130,11 +130,7 @@ class Captioned(NamedTuple):
 
 
 def write_report(
-    folder: Path,
-    title: str,
-    intro: str,
-    contents: Sequence[Grid | Captioned],
-    runs: Sequence[tuple[str, Run]],
+    folder: Path, title: str, intro: str, contents: Sequence[Grid | Captioned], runs: Sequence[tuple[str, Run]]
 ) -> Path:
     """Write tables, figures and report.html, which contains all of them in this order and every run; returns its path.
 

@@ -172,7 +172,6 @@ def csv_text(grid: Grid) -> str:
 
 
 def html(grid: Grid) -> Html:
-    """For an HTML page."""
     headings = _headings(grid)
     if len(headings) > 1:
         groups = "".join(f'<th colspan="2">{markup.escaped(column)}</th>' for column in grid.columns)

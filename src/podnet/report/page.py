@@ -19,7 +19,7 @@ def write_page(run: Run, title: str) -> Path:
         picture((run.folder / "curve.png").read_bytes(), "Accuracy on all classes seen, after each task."),
         "<h2>After each task</h2>",
         _results(results),
-        "<h2>Accuracy on the classes of each task</h2><p>A row is a moment, a column the classes of one task.</p>",
+        "<h2>Accuracy on the classes of each task</h2><p>Rows: after each task. Columns: the classes of each task.</p>",
         accuracy_matrices(results),
         *(_numbers(results, inference) for inference in shown_inferences(results)),
         "<h2>Final confusion matrix</h2>",

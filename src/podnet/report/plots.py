@@ -249,7 +249,7 @@ def write_figure(figure: Figure, path: Path) -> None:
     buffer = BytesIO()
     ending = path.suffix[1:].lower()
     if ending not in UNDATED:
-        raise ConfigError(f"a picture cannot be written to {path}; let its name end in .{', .'.join(UNDATED)}.")
+        raise ConfigError(f"cannot write a picture to {path}; its name must end in .{', .'.join(UNDATED)}.")
     with rc_context(LOOK), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks the script: a box is shown
         figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])

@@ -47,7 +47,7 @@ def timings(results: Results) -> Html:
         [stage, f"{value:.1f}", f"{value / len(results):.2f}", f"{100 * value / total if total else 0:.1f} %"]
         for stage, value in [*seconds.items(), ("all", total)]
     ]
-    return table(row(["stage", "seconds", "a task", "share"], "th"), rows)
+    return table(row(["stage", "seconds", "per task", "share"], "th"), rows)
 
 
 def configuration(run: Run) -> Html:

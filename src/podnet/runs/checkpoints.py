@@ -18,7 +18,8 @@ def write_checkpoint(record: Run, learner: Learner, task: int) -> None:
     moment = "end" if progress is None else f"{progress['phase']}-{progress['epoch']:05d}"
     save_tensors(record.checkpoints / f"{task:04d}-{moment}.safetensors", tensors, {"task": task, "learner": meta})
     for old in record.checkpoint_files()[KEPT:]:
-        old.unlink()
+        if old != record.trained_first_task():  # others may start from it
+            old.unlink()
 
 
 def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
@@ -34,7 +35,7 @@ def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
             tensors, meta = load_tensors(path)
             learner.restore(tensors, meta["learner"])  # exemplars may be in separate files
         except DamagedFileError as error:
-            notices.append(f"{error} Going back to the checkpoint before it.")
+            notices.append(f"{error} Using the previous checkpoint.")
             continue
         for damaged in files[: files.index(path)]:
             damaged.unlink()
@@ -46,10 +47,12 @@ def restore(record: Run, learner: Learner) -> tuple[int, list[str]]:
         if files:
             raise PodnetError(
                 f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
-                f"Start again: remove {record.folder} and give the command once more, or choose another --output."
+                f"To start again, delete {record.folder} and repeat the command, or choose another --output."
             )
     if [line["task"] for line in record.results()][:task] != list(range(task)):
-        raise PodnetError(f"{record.results_file} lacks lines of the tasks before {task}; it was changed or removed.")
+        raise PodnetError(
+            f"{record.results_file} lacks results of tasks before {task}; restore the file or start a new run."
+        )
     record.remove_unfinished()
     keep_lines(record.results_file, lambda line: line["task"] < task)
     position = (task, stage, epoch)

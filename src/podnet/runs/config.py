@@ -25,7 +25,7 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
         options["order"] = ",".join(map(str, options["order"]))
     name = str(options.pop("method", "podnet"))
     if name.endswith(".py"):
-        raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
+        raise ConfigError(f"method is {name!r}; add the name of a class in that file: {name}:CLASS.")
     method_class = load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
     options.setdefault("dataset", "digits")
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
@@ -72,7 +72,7 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
         if key not in known:
             hint = nearest(key, known | _experiment_options() | {"method"})
             if key == "fidelity":
-                hint = " Only podnet has two fidelities."
+                hint = " Only podnet has this option."
             name = getattr(cls, "name", "an experiment")
             raise ConfigError(f"{name} has no option {key!r}.{hint}")
     return {key: _read_value(key, value, hints[key]) for key, value in values.items()}
@@ -98,7 +98,7 @@ def _as_type(value: Any, kind: Any) -> Any:
             raise ValueError(value)
         return str(value)
     if get_origin(kind) is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
+        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
         return tuple(_as_type(part, get_args(kind)[0]) for part in parts)
     if kind is type(None):
         if value not in (None, "none", "null"):
@@ -118,7 +118,9 @@ def _words(hint: Any) -> str:
         *first, last = map(str, get_args(hint))
         return f"{', '.join(first)} or {last}"
     if get_origin(hint) is tuple:
-        return "numbers separated by commas"
+        part = get_args(hint)[0]
+        of_words = get_origin(part) is Literal
+        return f"{_words(part)}, several separated by commas" if of_words else "numbers separated by commas"
     if len(choices := _choices(hint)) > 1:
         return " or ".join(_words(choice) for choice in choices)
     named = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}

@@ -44,16 +44,8 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """The commit of the source tree, with a + if files differ from it; None outside a checkout."""
-    command = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty=+",
-        "--abbrev=10",
-        "--exclude=*",
-    ]
+    options = ["--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -15,7 +15,7 @@ from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods.base import Method
+from podnet.methods.base import Method, phases_of
 from podnet.processes import decoding_workers
 from podnet.runs.backbone import as_expected
 from podnet.scenario.orders import class_order
@@ -69,14 +69,14 @@ class Experiment:
         if self.input_size is not None and not 8 <= self.input_size <= 1024:
             raise ConfigError(f"input_size is {self.input_size}; it must be from 8 to 1024.")
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
-            raise ConfigError("compile needs a C++ compiler, g++ or clang++; install one, or leave --compile out.")
+            raise ConfigError("--compile needs a C++ compiler, g++ or clang++; install one or leave --compile out.")
 
     def first_task(self) -> Experiment:
         """The experiment cut off after the first task; equal for all that differ only in later training.
 
         The number of exemplars affects the training of the first task only if the method reserves some.
         """
-        method = self.method if self.classes is None else self.method.of_run(self.classes)
+        method = (self.method if self.classes is None else self.method.of_run(self.classes)).of_first_task()
         later = method.later | {"step_epochs"}
         defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in later}
         alone = replace(self, method=replace(method, **defaults), classes=self.base, increment=1)
@@ -123,6 +123,7 @@ class Experiment:
         """
         dataset = self.load_dataset(team)
         tasks, learner = self.tasks(dataset), self.learner(dataset, team, folder)
+        phases_of(learner.method, 0, tasks.sizes[0], {})
         if begins and team.is_main:  # the others get them from the main process
             learner.start()
         return dataset, tasks, learner
@@ -147,10 +148,10 @@ class Experiment:
         if self.memory_per_class is not None and self.memory_per_class > int(counts[smallest]):
             raise ConfigError(
                 f"memory_per_class is {self.memory_per_class}, but class {dataset.class_names[order[smallest]]!r} has "
-                f"only {int(counts[smallest])} training images; lower it, or add images to the class."
+                f"only {int(counts[smallest])} training images; lower it or add images to the class."
             )
         if self.memory_total is not None and not len(order) <= self.memory_total <= int(counts.sum()):
             raise ConfigError(
-                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image for each class) "
+                f"memory_total is {self.memory_total}; it must be from {len(order)} (one image per class) "
                 f"to {int(counts.sum())} (all training images)."
             )

@@ -8,7 +8,7 @@
     failure.json        the error that ended a failed run; removed on resume
     tensorboard/        event files, if requested
     predictions/        for the test images after each task, for confusion matrices
-    checkpoints/        the newest states of the learner
+    checkpoints/        the newest states of the learner, and the one after the training of the first task
     exemplars/          photos that do not fit into memory, one pack per task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,34 +77,17 @@ class Run:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-
-    @property
-    def config_file(self) -> Path:
-        return self.folder / "config.yaml"
-
-    @property
-    def results_file(self) -> Path:
-        return self.folder / "results.jsonl"
-
-    @property
-    def epochs_file(self) -> Path:
-        return self.folder / "epochs.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def exemplars(self) -> Path:
-        return self.folder / "exemplars"
-
-    @property
-    def predictions(self) -> Path:
-        return self.folder / "predictions"
-
-    @property
-    def events(self) -> Path:
-        return self.folder / "tensorboard"
+        self.config_file = self.folder / "config.yaml"
+        self.environment_file = self.folder / "environment.json"
+        self.method_file = self.folder / "method.py"
+        self.results_file = self.folder / "results.jsonl"
+        self.epochs_file = self.folder / "epochs.jsonl"
+        self.failure_file = self.folder / "failure.json"
+        self.lock_file = self.folder / ".lock"
+        self.events = self.folder / "tensorboard"
+        self.predictions = self.folder / "predictions"
+        self.checkpoints = self.folder / "checkpoints"
+        self.exemplars = self.folder / "exemplars"
 
     def exists(self) -> bool:
         """Whether the folder holds anything of a run, its configuration or its output."""
@@ -113,22 +96,18 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The configuration the run was started with."""
         if not self.config_file.exists():
-            raise ConfigError(f"{self.folder} holds no run to resume: there is no {self.config_file.name} in it.")
+            raise ConfigError(f"{self.folder} contains no run: there is no {self.config_file.name} in it.")
         try:
             loaded = yaml.load(self.config_file.read_bytes(), Loader=SAFE_LOADER)
         except (yaml.YAMLError, UnicodeDecodeError):
             loaded = None
         if not isinstance(loaded, dict):
-            raise PodnetError(f"{self.config_file} is damaged: it should hold options, one 'name: value' a line.")
+            raise PodnetError(f"{self.config_file} is damaged: it must contain options, one 'name: value' per line.")
         return loaded
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the first file of a run; from then on it can be resumed."""
         write_atomically(self.config_file, yaml.safe_dump(dict(config), sort_keys=False))
-
-    @property
-    def method_file(self) -> Path:
-        return self.folder / "method.py"
 
     def keeps_method(self, file: Path) -> bool:
         """Keep a copy of a user-defined method when the run begins; False if the file has changed since."""
@@ -140,15 +119,14 @@ class Run:
         """Refuse a user-defined method whose file was edited since the run began."""
         if not self.keeps_method(file):
             raise ConfigError(
-                f"{file} was changed since the run in {self.folder} began, so its numbers would come from two methods; "
-                f"put back {self.method_file}, start another run, or go on with --allow-changed-method."
+                f"{file} was changed after the run in {self.folder} started, so results would come from two methods; "
+                f"restore it from {self.method_file}, start a new run, or continue with --allow-changed-method."
             )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Add an entry; a run has one for each start and resume."""
-        path = self.folder / "environment.json"
-        earlier = json.loads(path.read_text()) if path.exists() else []
-        write_atomically(path, json.dumps([*earlier, environment], indent=2) + "\n")
+        earlier = json.loads(self.environment_file.read_text()) if self.environment_file.exists() else []
+        write_atomically(self.environment_file, json.dumps([*earlier, environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
@@ -156,10 +134,6 @@ class Run:
 
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)
-
-    @property
-    def failure_file(self) -> Path:
-        return self.folder / "failure.json"
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
@@ -183,12 +157,12 @@ class Run:
 
     def is_being_written(self) -> bool:
         """Whether a process is writing this run."""
-        return is_locked(self.folder / ".lock")
+        return is_locked(self.lock_file)
 
     def environments(self) -> list[dict[str, Any]]:
         """One entry for each start or resume; none if they cannot be read."""
         try:
-            recorded = json.loads((self.folder / "environment.json").read_bytes())
+            recorded = json.loads(self.environment_file.read_bytes())
         except (OSError, ValueError):
             return []
         entries = recorded if isinstance(recorded, list) else [recorded]
@@ -199,15 +173,16 @@ class Run:
         return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
 
     def trained_first_task(self) -> Path | None:
-        """For a finished run of a first task: the checkpoint after training, before exemplars were chosen."""
+        """The checkpoint after the training of the first task, before exemplars were chosen; None until it is done."""
         newest, *before = [path.name for path in self.checkpoint_files()] or [""]
-        return self.checkpoints / before[0] if newest == FIRST_TASK_DONE and before else None
+        of_first = [name for name in before if name < FIRST_TASK_DONE]
+        return self.checkpoints / of_first[0] if newest >= FIRST_TASK_DONE and of_first else None
 
     def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
         """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
-        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs()]
+        lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs() if line["task"] == 0]
         write_atomically(self.epochs_file, "".join(lines))
-        write_atomically(self.folder / "environment.json", (other.folder / "environment.json").read_bytes())
+        write_atomically(self.environment_file, other.environment_file.read_bytes())
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.checkpoints / trained.name, trained.read_bytes())
 
@@ -229,11 +204,9 @@ class Run:
             for path in folder.glob(f".*{UNFINISHED}"):
                 path.unlink()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time may write a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(
-            self.folder / ".lock", f"another process is writing {self.folder}; wait for it or choose another --output."
-        ):
-            yield
+        return locked(
+            self.lock_file, f"another process is writing {self.folder}; wait until it ends or choose another --output."
+        )

@@ -95,7 +95,7 @@ def _require_permission(
     """Refuse to touch an existing run, or to continue it with a changed method."""
     if record.exists() and existing == "refuse":
         raise ConfigError(
-            f"{record.folder} already holds a run; go on with it (--resume {record.folder}), "
+            f"{record.folder} already contains a run; continue it (--resume {record.folder}), "
             "replace it (--overwrite) or choose another --output."
         )
     file = _method_file(experiment)
@@ -148,7 +148,7 @@ def _run(
         record.write_environment(describe_environment() | origin)
         file = _method_file(experiment)
         if file and not record.keeps_method(file):
-            yield Notice(f"{file} was changed since this run began; what it was then is in {record.method_file}.")
+            yield Notice(f"{file} was changed after this run started; the original is {record.method_file}.")
     for index in range(first, len(tasks)):
         task = tasks[index]
         yield TaskStarted(index, len(tasks), task.old, task.class_names)
@@ -179,7 +179,7 @@ def _left_out(dataset: Dataset, team: Team) -> str:
     shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
     more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
     count = "1 photo" if len(names) == 1 else f"{len(names)} photos"
-    return f"left out, because they cannot be read: {count}: {shown}{more}" if names else ""
+    return f"skipped {count} that cannot be read: {shown}{more}" if names else ""
 
 
 def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float) -> Iterator[Record]:

@@ -34,7 +34,7 @@ class Events:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MissingPackageError("event files need TensorBoard: pip install 'podnet[tensorboard]'.") from error
+            raise MissingPackageError("--tensorboard needs TensorBoard: pip install 'podnet[tensorboard]'.") from error
         self.run = run
         self._writer_class: type[Any] = SummaryWriter
         self._writer: Any = None

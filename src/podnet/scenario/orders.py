@@ -33,11 +33,11 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
         order = _explicit_order(spec, dataset)
     if classes is None and len(order) < total:
         raise ConfigError(
-            f"order names {len(order)} of the {total} classes of {dataset.name}; name all of them, "
-            f"or give --classes {len(order)} to learn only these."
+            f"order has {len(order)} of the {total} classes of {dataset.name}; list all of them, "
+            f"or use --classes {len(order)} to learn only these."
         )
     if classes is not None and not 1 <= classes <= len(order):
-        raise ConfigError(f"classes is {classes}; the order has {len(order)} classes.")
+        raise ConfigError(f"classes is {classes}; it must be from 1 to {len(order)}, the classes of the order.")
     return order[:classes]
 
 
@@ -54,7 +54,7 @@ def _paper_order(dataset: Dataset, number: str) -> list[int]:
         raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
     if not number.isdecimal() or int(number) >= len(known):
         names = ", ".join(f"paper:{i}" for i in range(len(known)))
-        raise ConfigError(f"order paper:{number} given; for {dataset.name} there is {names}.")
+        raise ConfigError(f"order is paper:{number}; for {dataset.name} it must be {names}.")
     return [int(label) for label in known[int(number)]]
 
 
@@ -69,14 +69,14 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
         else:
             paper = ", paper:0" if _paper_orders(dataset) else ""
             raise ConfigError(
-                f"order names {word!r}, which is no class of {dataset.name}; use its names or the numbers "
+                f"order has {word!r}, which is not a class of {dataset.name}; use class names or the numbers "
                 f"0 to {len(dataset.class_names) - 1}, or natural, random{paper}, or the path of a file."
             )
     if len(set(order)) != len(order):
         twice = next(label for label, times in Counter(order).items() if times > 1)
-        raise ConfigError(f"order names class {dataset.class_names[twice]!r} twice; name each class once.")
+        raise ConfigError(f"order has class {dataset.class_names[twice]!r} twice; list each class once.")
     if not order:
-        raise ConfigError(f"order {spec!r} names no class.")
+        raise ConfigError(f"order {spec!r} has no classes; list at least one.")
     return order
 
 

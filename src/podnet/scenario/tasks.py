@@ -126,12 +126,12 @@ def class_incremental(
         raise ConfigError(f"images_per_class is {images_per_class}; it must be at least 1.")
     counts = images_of_each_class(dataset, images_per_class)
     if not 0 <= validation < 1:
-        raise ConfigError(f"validation is {validation}; give the share to hold out, from 0 up to but not including 1.")
+        raise ConfigError(f"validation is {validation}; give a share to hold out, from 0 to below 1.")
     for label in order if validation else ():
         if round(validation * int(counts[label])) in (0, int(counts[label])):
             raise ConfigError(
                 f"validation {validation} of the {int(counts[label])} images of class {dataset.class_names[label]!r} "
-                "leaves nothing to train on or nothing to validate with; choose another share."
+                "leaves no images for training or none for validation; choose another share."
             )
     return Tasks(dataset, tuple(order), sizes, validation, cumulative, images_per_class)
 

@@ -96,17 +96,17 @@ def _errors(app: FastAPI) -> None:
     async def malformed(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         words = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        return JSONResponse({"detail": f"the request is not as expected: {'; '.join(words)}."}, status_code=422)
+        return JSONResponse({"detail": f"invalid request: {'; '.join(words)}."}, status_code=422)
 
     async def too_large(request: Request, error: Exception) -> Response:
-        return JSONResponse({"detail": "the request is larger than allowed."}, 413, {"Connection": "close"})
+        return JSONResponse({"detail": "the request is too large."}, 413, {"Connection": "close"})
 
     async def vanished(request: Request, error: Exception) -> Response:
         return Response(status_code=400)  # nobody is there to read it
 
     async def gone(request: Request, error: Exception) -> Response:
         assert isinstance(error, OSError)
-        return JSONResponse({"detail": f"a file cannot be read: {error.strerror}."}, status_code=404)
+        return JSONResponse({"detail": f"cannot read a file: {error.strerror}."}, status_code=404)
 
     app.add_exception_handler(PodnetError, told)
     app.add_exception_handler(RequestValidationError, malformed)

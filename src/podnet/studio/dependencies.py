@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
 from podnet.errors import PodnetError
 from podnet.studio.events import Studio
-from podnet.studio.index import WatchedRun
+from podnet.studio.index import Entry
 from podnet.studio.teaching import Teacher
 
 if TYPE_CHECKING:
@@ -32,16 +31,11 @@ async def _studio(request: Request) -> Studio:
 StudioState = Annotated[Studio, Depends(_studio)]
 
 
-def run_of(studio: Studio, key: str) -> WatchedRun:
-    """The run of this key."""
-    run = studio.index.run(key)
-    if run is None or not run.config_file.exists():
-        raise NotFoundError("there is no such run, or its folder is gone.")
-    return run
-
-
-def _run(studio: StudioState, key: str) -> WatchedRun:
-    return run_of(studio, key)
+def run_of(studio: StudioState, key: str) -> Entry:
+    entry = studio.index.entry(key)
+    if entry is None or not entry.run.config_file.exists():
+        raise NotFoundError("this run does not exist, or its folder was deleted.")
+    return entry
 
 
 async def _teacher(studio: StudioState) -> Teacher:
@@ -54,7 +48,7 @@ async def _idle_teacher(studio: StudioState) -> Teacher:
     return teacher
 
 
-RunOfKey = Annotated[WatchedRun, Depends(_run)]
+RunOfKey = Annotated[Entry, Depends(run_of)]
 ModelTeacher = Annotated[Teacher, Depends(_teacher)]
 IdleTeacher = Annotated[Teacher, Depends(_idle_teacher)]  # refused while the model is being taught
 
@@ -62,11 +56,6 @@ IdleTeacher = Annotated[Teacher, Depends(_idle_teacher)]  # refused while the mo
 def view_of(studio: Studio) -> ModelView:
     """What the model shows; torch is loaded for it."""
     return studio.view() or _no_model()
-
-
-def path_of(studio: Studio) -> Path:
-    """The model file."""
-    return studio.model or _no_model()
 
 
 async def body_of(request: Request) -> bytes:
@@ -78,4 +67,4 @@ async def body_of(request: Request) -> bytes:
 
 
 def _no_model() -> Any:
-    raise HTTPException(404, "the page was started without --model.")
+    raise HTTPException(404, "no model: podnet studio was started without --model.")

@@ -58,4 +58,4 @@ def _predictions(run: Run, task: int) -> dict[str, np.ndarray]:
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as error:
-        raise PodnetError(f"the predictions of task {task} cannot be read ({error}).") from error
+        raise PodnetError(f"cannot read the predictions of task {task} ({error}).") from error

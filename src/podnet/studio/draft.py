@@ -45,7 +45,7 @@ class Draft:
 
         label = class_name(name.strip())
         if not label:
-            raise DataError("give the class a name first.")
+            raise DataError("the class has no name; give it one first.")
         try:
             measure(content)
         except Exception as error:  # Pillow raises almost anything on damaged files
@@ -56,12 +56,12 @@ class Draft:
             refuse_lookalikes([label], list(dict.fromkeys(photo.label for photo in self._photos.values())))
             known = self._photos.get(key)
             if known is not None and known.label != label:
-                raise DataError(f"the same photo is among those of '{known.label}'.")
+                raise DataError(f"the same photo was already added to '{known.label}'.")
             held = sum(photo.bytes for photo in self._photos.values())
             if len(self._photos) >= MOST_PHOTOS or held + len(content) > MOST_BYTES:
                 raise DataError(
-                    f"at most {MOST_PHOTOS} photos and {MOST_BYTES // 10**9} GB at a time; "
-                    "teach these first, or use podnet learn with a folder."
+                    f"too many photos: at most {MOST_PHOTOS} and {MOST_BYTES // 10**9} GB at a time; "
+                    "teach these first, or run podnet learn on a folder."
                 )
             photo = DraftPhoto(key, label, Path(self._folder.name) / key, len(content))
             if known is None:
@@ -90,17 +90,14 @@ class Draft:
                 photo.file.unlink(missing_ok=True)
         return photo is not None
 
-    def remove_class(self, name: str) -> None:
+    def clear(self, name: str | None = None) -> None:
+        """Remove the photos of a class, or all."""
         from podnet.data.collection import class_name
 
-        label = class_name(name.strip())
+        label = None if name is None else class_name(name.strip())
         for photo in self._list():
-            if photo.label == label:
+            if label in (None, photo.label):
                 self.remove(photo.id)
-
-    def clear(self) -> None:
-        for photo in self._list():
-            self.remove(photo.id)
 
     def describe(self) -> list[dict[str, Any]]:
         """Each class with the ids of its photos, in the order they came."""

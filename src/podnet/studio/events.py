@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podnet.io.files import stamp
 from podnet.studio.draft import Draft
 from podnet.studio.index import Changes, RunIndex
 from podnet.studio.teaching import Teacher
@@ -59,21 +60,17 @@ class Studio:
 
     def model_version(self) -> str:
         """Changes with the file; empty if there is none."""
-        try:
-            status = self.model.stat() if self.model else None
-        except OSError:
-            status = None
-        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}" if status else ""
+        known = stamp(self.model) if self.model else None
+        return "-".join(map(str, known or ()))
 
     async def watch(self) -> None:
-        """Watch the files for ever."""
         version = self.model_version()
         warming = None
         while True:
             try:
                 changed = await asyncio.to_thread(self.index.refresh)
             except Exception:  # one odd folder must not stop the watching
-                logging.getLogger(__name__).exception("looking at the runs failed")
+                logging.getLogger(__name__).exception("reading the runs failed")
                 changed = False
             if changed or self.model_version() != version:
                 version = self.model_version()

@@ -31,12 +31,15 @@ HEADERS = {
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address."""
-    if host == "localhost":
-        return True
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 class Guard:
@@ -63,7 +66,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if not self._own_host(host):
-            return _refuse(403, f"this page does not answer to the host {host[:80]!r}; use the address it printed.")
+            return _refuse(403, f"unknown host {host[:80]!r}; use the address that podnet studio printed.")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return _refuse(403, "requests from other sites are refused.")
@@ -86,7 +89,7 @@ class Guard:
             return True
         if is_loopback(self.host):
             return False
-        return name == socket.gethostname().lower() or _is_address(name)
+        return name == socket.gethostname().lower() or _address(name) is not None
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
         """None if the token is present or not required. A token in the address is moved into a cookie."""
@@ -102,14 +105,6 @@ class Guard:
         if (kind.lower() == "bearer" and _same(bearer, self.token)) or _same(_cookie_of(scope, headers), self.token):
             return None
         return _refuse(401, "a token is needed: open the address with the token that podnet studio printed.")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _same(given: str, token: str) -> bool:

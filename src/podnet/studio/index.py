@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podnet.io.files import GrowingLines
+from podnet.io.files import GrowingLines, stamp
 from podnet.runs.folder import Run
 from podnet.studio.summary import Summary, summarise
 
@@ -50,15 +50,7 @@ class WatchedRun(Run):
     def stamp(self) -> tuple[object, ...]:
         """Changes whenever the run does."""
         files = (self.config_file, self.results_file, self.epochs_file, self.failure_file)
-        return *(_stamp(file) for file in files), self.is_being_written()
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return *(stamp(file) for file in files), self.is_being_written()
 
 
 class Entry(NamedTuple):
@@ -92,13 +84,8 @@ class RunIndex:
         self._looking = threading.Lock()  # at the files
         self._telling = threading.Lock()  # what was seen: held for an instant
 
-    def run(self, key: str) -> WatchedRun | None:
-        entry = self._entries.get(key)
-        return entry.run if entry else None
-
-    def summary(self, key: str) -> Summary | None:
-        entry = self._entries.get(key)
-        return entry.summary if entry else None
+    def entry(self, key: str) -> Entry | None:
+        return self._entries.get(key)
 
     def since(self, version: int) -> Changes:
         """The runs that changed after a version, and those removed; all of them after version 0."""

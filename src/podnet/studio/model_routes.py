@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from podnet.studio.dependencies import PHOTO, StudioState, body_of, path_of, view_of
+from podnet.studio.dependencies import PHOTO, ModelTeacher, StudioState, body_of, view_of
 from podnet.studio.events import Studio
 
 router = APIRouter(prefix="/api", tags=["model"])
 
 
 @router.get("/model")
-def model(studio: StudioState) -> dict[str, Any]:
+def model(studio: StudioState, teacher: ModelTeacher) -> dict[str, Any]:
     """What the model knows: classes, history, settings, and the map of its photos or proxies."""
-    return described(studio)
+    return described(studio, teacher.model)
 
 
-def described(studio: Studio) -> dict[str, Any]:
+def described(studio: Studio, path: Path) -> dict[str, Any]:
     """The model file, as the page shows it."""
-    path = path_of(studio)
     if not path.exists():
         return {"file": path.name, "exists": False}
     return {"file": path.name, "exists": True, "version": studio.model_version(), **view_of(studio).describe()}

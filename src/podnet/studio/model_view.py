@@ -17,13 +17,13 @@ from torch import Tensor
 
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
-from podnet.errors import PodnetError
-from podnet.model.forget import forget
+from podnet.errors import PodnetError, counted
+from podnet.io.files import stamp
+from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
 from podnet.model.measure import best_inference, interval, then_and_now
 from podnet.model.model import Model
-from podnet.model.undo import accept, can_undo, undo
 
 NEIGHBOURS = 3
 MOST_POINTS = 3000  # of the map
@@ -42,7 +42,6 @@ class ModelView:
         self._lock = threading.Lock()  # of loading and of the network: one photo at a time
 
     def describe(self) -> dict[str, Any]:
-        """Everything except pictures."""
         with self._lock:
             model = self._current()
             self._map = self._map or map_of(model)
@@ -64,7 +63,7 @@ class ModelView:
         with self._lock:
             memory = self._current().learner.memory
         if not isinstance(memory.images, Photos) or memory.targets is None:
-            raise PodnetError("the model keeps no photos.")
+            raise PodnetError("the model has no photos.")
         known = 0 <= label <= int(memory.targets.max())
         own = (memory.targets == label).nonzero().flatten() if known else memory.targets[:0]
         if not 0 <= index < len(own):
@@ -79,7 +78,7 @@ class ModelView:
         with self._lock:
             model = self._current()
             if label is not None and not 0 <= label < len(model.names):
-                raise PodnetError(f"there is no class {label}; the model has {len(model.names)}.")
+                raise PodnetError(f"there is no class {label}; the model has {counted(len(model.names), 'class')}.")
             seen = look(model, photo, label)
         answer = {
             "ranked": {name: [{"name": n, "confidence": p} for n, p in ranked] for name, ranked in seen.ranked.items()},
@@ -92,22 +91,12 @@ class ModelView:
         }
         return answer, shrink(photo, PREVIEW)
 
-    def undo(self) -> None:
-        undo(self.path)
-
-    def accept(self) -> None:
-        accept(self.path)
-
-    def forget(self, name: str) -> None:
-        forget(self.path, [name], undoable=True)
-
     def _current(self) -> Model:
         if not self.path.exists():
-            raise PodnetError(f"there is no model {self.path.name} yet; teach it two classes, and it will be made.")
-        status = self.path.stat()
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._model is None or stamp != self._stamp:
-            self._model, self._stamp, self._map = load_model(self.path), stamp, {}
+            raise PodnetError(f"there is no model {self.path.name} yet; teach two classes to create it.")
+        now = stamp(self.path)
+        if self._model is None or now != self._stamp:
+            self._model, self._stamp, self._map = load_model(self.path), now, {}
         return self._model
 
 
@@ -120,9 +109,9 @@ def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 def _kept_words(model: Model, features: int, exemplars: int) -> str:
     """What the file keeps of so many photos."""
     sums = "sums of the " if model.settings.keep == "sums" else ""
-    parts = [f"{sums}features of {features} photos"] if features else []
-    parts += [f"{exemplars} photos"] if exemplars else []
-    return " and ".join(parts) or "nothing of its photos"
+    parts = [f"{sums}features of {counted(features, 'photo')}"] if features else []
+    parts += [counted(exemplars, "photo")] if exemplars else []
+    return " and ".join(parts) or "no data from its photos"
 
 
 def _classes(model: Model) -> list[dict[str, Any]]:

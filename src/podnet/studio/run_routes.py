@@ -32,29 +32,28 @@ async def events(request: Request, studio: StudioState, since: str = "") -> Stre
 
 
 @router.get("/runs/{key}")
-def run(key: str, found: RunOfKey, studio: StudioState) -> dict[str, Any]:
+def run(found: RunOfKey) -> dict[str, Any]:
     """The summary of a run, its configuration, environments, and the command to run it again."""
-    summary = studio.index.summary(key)
-    return {"summary": asdict(summary) if summary else None, **overview(found)}
+    return {"summary": asdict(found.summary), **overview(found.run)}
 
 
 @router.get("/runs/{key}/results")
 def results(found: RunOfKey, start: Annotated[int, Query(ge=0)] = 0) -> Response:
     """The lines of results.jsonl from one on; a new generation means that lines from before are gone."""
-    return _lines_from(start, found.results(), found.generation(found.results_file))
+    return _lines_from(start, found.run.results(), found.run.generation(found.run.results_file))
 
 
 @router.get("/runs/{key}/epochs")
 def epochs(found: RunOfKey, start: Annotated[int, Query(ge=0)] = 0) -> Response:
     """The lines of epochs.jsonl from one on."""
-    return _lines_from(start, found.epochs(), found.generation(found.epochs_file))
+    return _lines_from(start, found.run.epochs(), found.run.generation(found.run.epochs_file))
 
 
 @router.get("/runs/{key}/classes")
 def of_classes(found: RunOfKey) -> Response:
     """Accuracy of each class when it was new and now, and the confusion matrix after the last task."""
     with _damage_told():
-        return JSONResponse(classes(found))
+        return JSONResponse(classes(found.run))
 
 
 @router.get("/compare")
@@ -62,11 +61,9 @@ def comparison(run: Annotated[list[str], Query(max_length=200)], studio: StudioS
     """Compare several runs: curves, averages, the paper's averages, the options that differ."""
     from podnet.studio.comparison import compare
 
-    found = {key: run_of(studio, key) for key in run}
-    shown = {key: studio.index.summary(key) for key in found}
-    names = [summary.name if summary else key for key, summary in shown.items()]
+    found = [run_of(studio, key) for key in dict.fromkeys(run)]
     with _damage_told():
-        return compare(list(found.values()), names)
+        return compare([each.run for each in found], [each.summary.name for each in found])
 
 
 def _lines_from(start: int, lines: list[dict[str, Any]], generation: int) -> Response:
@@ -80,4 +77,4 @@ def _damage_told() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise PodnetError(f"the files of a run are damaged ({error!r}).") from error
+        raise PodnetError(f"files of the run are damaged ({error!r}).") from error

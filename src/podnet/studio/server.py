@@ -26,9 +26,11 @@ FIRST_PORT, PORTS = 8137, 20  # tried in order if none is given
 def serve(folder: Path, model: Path | None, host: str, port: int | None, browser: bool) -> int:
     """Serve the page until it is interrupted."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{printable(folder)} is a file; give the folder that the runs are in.")
+        raise ConfigError(f"{printable(folder)} is a file; give the folder that contains the runs.")
     if model is not None and not model.parent.is_dir():
-        raise ConfigError(f"there is no folder {printable(model.parent)} for the model {model.name}.")
+        raise ConfigError(
+            f"cannot create the model {model.name}: there is no folder {printable(model.parent)}; create it first."
+        )
     if model is not None and model.is_dir():
         raise ConfigError(f"{printable(model)} is a folder, not a model file.")
     listening = listen(host, port)
@@ -40,9 +42,9 @@ def serve(folder: Path, model: Path | None, host: str, port: int | None, browser
     server.ending = studio.end
     console = Console()
     about = f"runs below {printable(folder)}" + (f", model {printable(model)}" if model else "")
-    console.print(f"{about}\n{address}\nCtrl-C ends it.", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{about}\n{address}\nPress Ctrl-C to stop.", markup=False, highlight=False, soft_wrap=True)
     if token:
-        console.print("Whoever has this address can see everything and teach the model.", highlight=False)
+        console.print("Anyone with this address can see everything and teach the model.", highlight=False)
     if browser:
         threading.Thread(target=_open, args=(server, address), daemon=True).start()
     with suppress(KeyboardInterrupt):  # the usual way to stop it

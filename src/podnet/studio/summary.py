@@ -106,10 +106,10 @@ def _summarise(key: str, run: Run, name: str, running: bool) -> Summary:
 
 
 def _protocol(config: dict[str, Any]) -> str:
-    """As "50 + 10 a step, 20 exemplars a class"."""
+    """As "50 + 10 a step, 20 exemplars per class"."""
     total, each = config.get("memory_total"), config.get("memory_per_class")
-    memory = f"{total} exemplars" if total else f"{each} exemplars a class"
-    return f"{config.get('base') or 'half'} + {config.get('increment')} a step, {memory}"
+    memory = f"{total} exemplars" if total else f"{each} exemplars per class"
+    return f"{config.get('base') or 'half'} + {config.get('increment')} per step, {memory}"
 
 
 def _underway(epoch: dict[str, Any], tasks_done: int) -> Underway | None:
@@ -127,11 +127,8 @@ def _last_epoch(path: Path) -> dict[str, Any]:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - TAIL))
             lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return {}
-    try:
         last = json.loads(lines[-1]) if lines else {}
-    except ValueError:
+    except (OSError, ValueError):
         return {}
     return last if isinstance(last, dict) else {}
 

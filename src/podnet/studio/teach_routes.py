@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from podnet.studio.dependencies import PHOTO, IdleTeacher, ModelTeacher, StudioState, body_of, view_of
+from podnet.model.changing import accept, undo
+from podnet.studio.dependencies import PHOTO, IdleTeacher, ModelTeacher, StudioState, body_of
 from podnet.studio.events import Studio
 from podnet.studio.model_routes import described
 from podnet.studio.teaching import Teacher, Teaching
-
-if TYPE_CHECKING:
-    from podnet.studio.model_view import ModelView
 
 LONGEST_NAME = 10_000  # that is looked at; what a class may be called is decided elsewhere
 
@@ -27,7 +25,10 @@ class Wanted(BaseModel):
     """How to teach."""
 
     epochs: int | None = Field(
-        None, ge=1, le=1000, description="for a model that trains its network; chosen by the photos if left out"
+        None,
+        ge=1,
+        le=1000,
+        description="for a model that trains its network; by default depends on the number of photos",
     )
 
 
@@ -45,10 +46,7 @@ def draft(studio: StudioState) -> list[dict[str, Any]]:
 
 @router.post("/draft", openapi_extra=PHOTO)
 async def add_photo(
-    request: Request,
-    name: Annotated[str, Query(max_length=LONGEST_NAME)],
-    studio: StudioState,
-    teacher: IdleTeacher,
+    request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME)], studio: StudioState, teacher: IdleTeacher
 ) -> dict[str, Any]:
     """Send one encoded photo of the class `name` as the body."""
     async with studio.uploads:
@@ -62,7 +60,7 @@ def draft_photo(key: str, studio: StudioState) -> Response:
     """A small picture of a photo that waits, as JPEG."""
     drawn = studio.draft.thumbnail(key)
     if drawn is None:
-        raise HTTPException(404, "there is no such photo.")
+        raise HTTPException(404, "this photo does not exist.")
     return Response(drawn, media_type="image/jpeg")
 
 
@@ -70,17 +68,14 @@ def draft_photo(key: str, studio: StudioState) -> Response:
 def drop_photo(key: str, studio: StudioState, teacher: IdleTeacher) -> list[dict[str, Any]]:
     """Remove a waiting photo."""
     if not studio.draft.remove(key):
-        raise HTTPException(404, "there is no such photo.")
+        raise HTTPException(404, "this photo does not exist.")
     return studio.draft.describe()
 
 
 @router.delete("/draft")
 def drop_class(studio: StudioState, teacher: IdleTeacher, name: str | None = None) -> list[dict[str, Any]]:
     """Remove the waiting photos of a class, or all."""
-    if name is None:
-        studio.draft.clear()
-    else:
-        studio.draft.remove_class(name)
+    studio.draft.clear(name)
     return studio.draft.describe()
 
 
@@ -106,23 +101,29 @@ async def stop(teacher: ModelTeacher) -> dict[str, Any]:
 @router.post("/model/undo")
 async def undo_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
     """Restore the model from before the last change."""
-    return await _changed(studio, teacher, lambda view: view.undo())
+    return await _changed(studio, teacher, lambda: undo(teacher.model))
 
 
 @router.post("/model/accept")
 async def accept_last(studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
     """Keep the last change; it can no longer be undone."""
-    return await _changed(studio, teacher, lambda view: view.accept())
+    return await _changed(studio, teacher, lambda: accept(teacher.model))
 
 
 @router.post("/model/forget")
 async def forget_class(named: Named, studio: StudioState, teacher: IdleTeacher) -> dict[str, Any]:
     """Remove a class. Until accepted it can be undone, so its photos are still on disk."""
-    return await _changed(studio, teacher, lambda view: view.forget(named.name))
+
+    def forget_it() -> None:
+        from podnet.model.forget import forget  # imports torch, so only when needed, and not in the event loop
+
+        forget(teacher.model, [named.name], undoable=True)
+
+    return await _changed(studio, teacher, forget_it)
 
 
-async def _changed(studio: Studio, teacher: Teacher, change: Callable[[ModelView], None]) -> dict[str, Any]:
+async def _changed(studio: Studio, teacher: Teacher, change: Callable[[], None]) -> dict[str, Any]:
     """Change the file, and clear the outcome of the last teaching."""
-    await asyncio.to_thread(lambda: change(view_of(studio)))
+    await asyncio.to_thread(change)
     teacher.forget_outcome()
-    return await asyncio.to_thread(described, studio)
+    return await asyncio.to_thread(described, studio, teacher.model)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podnet.errors import BusyError, DataError
-from podnet.io.files import inode
+from podnet.io.files import stamp
 from podnet.studio.draft import Draft
 
 STOP_SECONDS = 5  # time for a process to end before it is killed
@@ -66,7 +66,7 @@ class Teacher:
         photos, table = self.draft.write_table()
         classes = tuple(dict.fromkeys(photo.label for photo in photos))
         if not classes:
-            raise DataError("there is nothing to teach; drop photos of a class first.")
+            raise DataError("nothing to teach; drop photos of a class first.")
         self._stopped = False
         self._set(Teaching("running", classes=classes, began=time.time()))
         request = {"model": str(self.model), "photos": str(table), "epochs": epochs}
@@ -76,7 +76,7 @@ class Teacher:
     def require_idle(self) -> None:
         if self.busy:
             names = ", ".join(self.current.classes)
-            raise BusyError(f"it is being taught {names} at the moment; wait until that is done, or stop it.")
+            raise BusyError(f"the model is learning {names}; wait until it is done, or stop it.")
 
     def forget_outcome(self) -> None:
         """Clear the outcome: the last teaching is undone, accepted or outdated."""
@@ -95,19 +95,19 @@ class Teacher:
 
     async def _teach(self, request: str, photos: list[str]) -> None:
         """Run the process until it ends in any way."""
-        before = inode(self.model)
+        before = stamp(self.model)
         try:
             learned, message = await self._follow(request)
         except Exception as error:
             learned, message = False, f"teaching failed: {error}"
         self._process = None
-        learned |= not message and inode(self.model) != before  # killed after its work, but before it said so
+        learned |= not message and stamp(self.model) != before  # killed after its work, but before it said so
         if learned:
             for key in photos:
                 self.draft.remove(key)
             self._set(replace(self.current, state="done"))
         elif self._stopped:
-            self._set(replace(self.current, state="stopped", message="stopped; the model is as it was."))
+            self._set(replace(self.current, state="stopped", message="stopped; the model is unchanged."))
         else:
             self._set(replace(self.current, state="failed", message=message or self._ending))
 
@@ -168,4 +168,4 @@ def _ending(code: int, words: str) -> str:
         how = f"was killed ({signal.Signals(-code).name})"
     else:
         how = f"ended with code {code}" + (f": {words.splitlines()[-1]}" if words else "")
-    return f"the training process {how}. The model is as it was; teach again to go on."
+    return f"the training process {how}. The model is unchanged; teach again to continue."

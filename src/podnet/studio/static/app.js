@@ -35,7 +35,7 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   const button = document.getElementById("theme");
   button.textContent = theme === "dark" ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Change to ${theme === "dark" ? "light" : "dark"} colours`);
+  button.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
   redrawAll();
 }
 
@@ -54,8 +54,8 @@ for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event)
 
 function showLink(alive) {
   const link = document.getElementById("link");
-  if (!alive && !link.classList.contains("lost")) announce("The connection is lost");
-  link.textContent = alive ? "live" : "connection lost, trying again";
+  if (!alive && !link.classList.contains("lost")) announce("Connection lost");
+  link.textContent = alive ? "live" : "connection lost, retrying";
   link.classList.toggle("lost", !alive);
 }
 

@@ -9,7 +9,7 @@ function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = h("script", { src: "/vendor/plotly.js" });
     script.onload = () => resolve(window.Plotly);
-    script.onerror = () => { loading = null; reject(new Error("the charts could not be loaded")); };
+    script.onerror = () => { loading = null; reject(new Error("could not load the charts")); };
     document.head.append(script);
   });
   return loading;

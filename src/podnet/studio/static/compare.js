@@ -44,7 +44,7 @@ const cell = ({ mean, std }) => (mean === null ? "—" : number(mean) + (std ===
 
 export function compareView(container, ids) {
   const keys = [...new Set(ids.split(",").filter(Boolean))];
-  const chart = new Chart("Accuracy on all classes seen", { height: 480, note: "Dashed: CNN, solid: NME; a band is ± one sample standard deviation over runs that differ only by class order and seed. Dotted: the average incremental accuracy that the paper prints for this protocol." });
+  const chart = new Chart("Accuracy on all classes seen", { height: 480, note: "Dashed: CNN, solid: NME; bands: ± one sample standard deviation over runs that differ only in class order and seed. Dotted: the paper's average incremental accuracy for this protocol." });
   const tables = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
   container.append(h("h1", {}, `Comparison of ${keys.length} run${keys.length > 1 ? "s" : ""}`),
@@ -67,7 +67,7 @@ export function compareView(container, ids) {
     const measured = columns.map((_, i) => i).filter((i) => rows.some((row) => row.values[i].mean !== null));
     tables.replaceChildren(
       titledTable("Averages", { columns: ["method", ...measured.map((i) => columns[i])], rows: rows.map((row) => [row.label, ...measured.map((i) => cell(row.values[i]))]) }),
-      ...[...notes, ...left.map((name) => `${name} has no finished task and is left out.`)].map((note) => h("p", { class: "soft small-text" }, note)),
+      ...[...notes, ...left.map((name) => `Skipped ${name}, which has no finished task.`)].map((note) => h("p", { class: "soft small-text" }, note)),
       Object.keys(options).length ? titledTable("Settings that differ", { columns: ["option", ...names], rows: Object.entries(options).map(([option, values]) => [option, ...values]) }) : "");
   };
 

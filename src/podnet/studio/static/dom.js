@@ -21,6 +21,8 @@ export const s = (tag, properties, ...children) => fill(document.createElementNS
 export const number = (value, digits = 2) => (value === null || value === undefined ? "—" : value.toFixed(digits));
 export const percent = (share) => `${(100 * share).toFixed(share >= 0.0995 ? 0 : 1)} %`;
 
+export const photoCount = (count) => `${count} photo${count === 1 ? "" : "s"}`;
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds < 90) return `${Math.round(seconds)} s`;
@@ -38,9 +40,11 @@ export const inferenceName = (inference) => h("span", { title: PAPER[inference] 
 
 // How accuracy was measured, by an entry of a model's history.
 export function measuredWords(entry, interval) {
-  if (!interval) return "Accuracy was not measured: no photo was held out, because a class needs 5 photos for that.";
-  const how = Object.keys(entry.training ?? {}).length ? "held-out photos" : "photos, each classified by the model without it (leave-one-out)";
-  return `Accuracy measured on ${entry.measured} ${how}; 95 % interval ${number(interval[0], 1)} to ${number(interval[1], 1)} %.`;
+  const trained = Object.keys(entry.training ?? {}).length > 0;
+  if (!interval) return `Accuracy not measured: ${trained ? "no photos were held out, which takes at least 5 photos per class" : "a class needs at least 2 photos"}.`;
+  const [value, low, high] = [Math.max(...Object.values(entry.accuracy)), ...interval].map((share) => number(share, 1));
+  const how = trained ? " that were held out" : ", each judged by a model that has not seen it";
+  return `Accuracy ${value} % (95 % interval ${low} to ${high}) on ${photoCount(entry.measured)}${how}.`;
 }
 
 export function announce(text) {
@@ -54,11 +58,11 @@ export async function request(path, options = {}) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Refusal("The server does not answer; is podnet studio still running?");
+    throw new Refusal("The server does not respond; is podnet studio still running?");
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
-    const detail = typeof answer.detail === "string" ? answer.detail : `the server answered ${response.status}`;
+    const detail = typeof answer.detail === "string" ? answer.detail : `the server responded with status ${response.status}`;
     throw new Refusal(detail);
   }
   return answer;

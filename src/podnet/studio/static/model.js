@@ -1,7 +1,7 @@
 // What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
 import { Chart, dropAll, plain, TERMS } from "./charts.js";
-import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, post, request, titledTable } from "./dom.js";
+import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
@@ -18,24 +18,24 @@ function groupsOf(classes) {
 }
 
 const MAPS = { // by what the small dots are
-  photos: ["Map of the class means", "Large dots are the means of the classes, small ones their photos"],
-  proxies: ["Map of the class proxies", "Small dots are the proxies, large ones their middle"],
-  means: ["Map of the class means", "A dot is the mean of a class"],
+  photos: ["Map of the class means", "Large dots are class means, small dots are photos"],
+  proxies: ["Map of the class proxies", "Small dots are proxies, large dots their means"],
+  means: ["Map of the class means", "Each dot is a class mean"],
 };
 
 function mapOf({ map, classes }, groups) {
   const [title, dots] = MAPS[map.of];
-  const chart = new Chart(title, { height: 460, note: `${dots}, coloured by ${groups.what}. Seen along the two directions in which ${map.of === "proxies" ? "the proxies" : "the classes"} differ most (principal components).` });
+  const chart = new Chart(title, { height: 460, note: `${dots}, coloured by ${groups.what}. Axes: the first two principal components of the ${map.of === "proxies" ? "proxies" : "classes"}.` });
   const axes = (values) => ({ x: values.map(([x]) => x), y: values.map(([, y]) => y) });
   const traces = groups.all.map((group) => {
     const own = map.labels.flatMap((label, i) => (groups.of(label) === group ? [i] : []));
     return { ...axes(own.map((i) => map.points[i])), text: own.map((i) => plain(classes[map.labels[i]].name)), mode: "markers", name: plain(groups.name(group)), marker: { color: TERMS[group % TERMS.length], size: 7, opacity: 0.55 }, hovertemplate: "%{text}<extra></extra>" };
   });
   traces.push({ ...axes(map.middles), text: classes.map((record) => plain(record.name)), mode: classes.length <= 40 && innerWidth > 700 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: classes.map((_, label) => groups.colour(label)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
-  const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the spread` }, zeroline: false });
+  const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the variance` }, zeroline: false });
   chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
     { columns: ["class", "lesson", "x", "y"], rows: map.labels.map((label, i) => [classes[label].name, classes[label].task + 1, ...map.points[i]]) },
-    `${classes.length} classes; classes that lie close are the ones it may confuse.`);
+    `${classes.length} classes; classes that are close may be confused.`);
   return chart.element;
 }
 
@@ -49,7 +49,7 @@ function classCard(record, label, colour, version, forget) {
   return h("li", { class: "card" },
     h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: `background:${colour}` }), record.name),
       h("button", { type: "button", class: "small", "aria-label": `Remove ${record.name}`, onclick: forget }, "remove")),
-    h("p", { class: "small-text" }, `learned ${record.learned} from ${record.photos} photos; kept: ${record.kept}`, h("br"),
+    h("p", { class: "small-text" }, `learned ${record.learned} from ${photoCount(record.photos)}; kept: ${record.kept}`, h("br"),
       record.then === null ? "accuracy not measured" : h("span", { class: fell ? "fell" : "" }, `accuracy ${number(record.then, 1)} % then, ${number(record.now, 1)} % now`), h("br"),
       record.nearest.length ? h("span", { class: "soft" }, `near: ${record.nearest.map((other) => `${other.name} (${number(other.cosine)})`).join(", ")}`) : ""),
     photos, all);
@@ -66,8 +66,8 @@ export function modelView(container) {
   const below = h("div");
   const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
   const forget = async (record, keep) => {
-    const left = keep === "sums" ? " The sums over all photos will still contain its own." : "";
-    if (!await confirmed(`Remove the class ${record.name}? The state before, with what it keeps of these photos, stays until you accept.${left}`, "Remove")) return;
+    const left = keep === "sums" ? " The sums over all photos will still include its photos." : "";
+    if (!await confirmed(`Remove the class ${record.name}? The previous state, including data from these photos, is kept until you accept.${left}`, "Remove")) return;
     try {
       await post("/api/model/forget", { name: record.name });
       announce(`${record.name} was removed`);
@@ -78,7 +78,7 @@ export function modelView(container) {
     const model = await request("/api/model");
     trouble.hidden = true;
     if (!model.exists) {
-      head.replaceChildren(h("div", { class: "card" }, h("p", {}, `There is no model ${model.file} yet. `, h("a", { href: "#/teach" }, "Teach it two classes"), ", and it will be made.")));
+      head.replaceChildren(h("div", { class: "card" }, h("p", {}, `The model ${model.file} does not exist yet. `, h("a", { href: "#/teach" }, "Teach two classes"), " to create it.")));
       body.hidden = true;
       return;
     }
@@ -87,9 +87,9 @@ export function modelView(container) {
     const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
     head.replaceChildren(changeBar(model, load, fail), h("dl", { class: "facts" },
       fact("file", model.file), fact("classes", String(model.classes.length)), Object.keys(INFERENCES).map((i) => fact(["accuracy, ", inferenceName(i)], last.accuracy[i] === undefined ? "—" : `${number(last.accuracy[i], 1)} %`)),
-      fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "left as it is"}`), fact("kept of the photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
+      fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "not trained"}`), fact("kept from photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
       h("p", { class: "soft" }, measuredWords(last, model.interval)),
-      model.can_learn ? "" : h("p", { class: "notice" }, "It was saved without anything of its photos: it can predict, but it cannot go on learning."));
+      model.can_learn ? "" : h("p", { class: "notice" }, "Saved without data from its photos: the model can predict but not learn more."));
     dropAll();
     const groups = groupsOf(model.classes);
     map.replaceChildren(mapOf(model, groups));

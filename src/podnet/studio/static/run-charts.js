@@ -39,7 +39,7 @@ export function matrix(chart, results, inference) {
   const taught = results.map((line) => `${line.task}: ${line.new_classes.join(", ")}`);
   const trace = { type: "heatmap", z, colorscale: HEAT, zmin: 0, zmax: 100, showscale: true, colorbar: { title: { text: "%" }, thickness: 12 }, customdata: z.map(() => names), xgap: few ? 2 : 0, ygap: few ? 2 : 0,
     texttemplate: few ? "%{z:.0f}" : "", hovertemplate: "after task %{y}, classes of task %{x} (%{customdata}): %{z:.1f} %<extra></extra>", hoverongaps: false };
-  const fading = results.length > 1 ? `The first task's classes went from ${number(z[0][0], 1)} to ${number(z.at(-1)[0], 1)} percent.` : "";
+  const fading = results.length > 1 ? `Accuracy on the first task's classes went from ${number(z[0][0], 1)} to ${number(z.at(-1)[0], 1)} percent.` : "";
   chart.show([trace], { xaxis: { title: { text: "task and its classes" }, ...ticks(taught), tickangle: -45, ticklabeloverflow: "allow", showgrid: false }, yaxis: { title: { text: "after task" }, autorange: "reversed", ...ticks(tasks), showgrid: false }, showlegend: false },
     { columns: ["after task", ...results.map((line) => `task ${line.task}`)], rows: z.map((row, i) => [i, ...row]) }, fading);
 }
@@ -51,10 +51,10 @@ export function perClass(chart, { names, learned, inferences }, inference) {
   const falls = { x: x.flatMap((i) => [i, i, null]), y: x.flatMap((i) => [then[i], now[i], null]), mode: "lines", line: { color: "#8a94a3", width: 1 }, hoverinfo: "skip", showlegend: false };
   const dots = (y, name, marker) => ({ x, y, name, mode: "markers", marker: { size: names.length > 50 ? 6 : 9, ...marker }, text, hovertemplate: "%{text}: %{y:.1f} %<extra></extra>" });
   const lost = x.filter((i) => now[i] < then[i]).length;
-  chart.show([falls, dots(then, "when it was new", { symbol: "circle-open", color: COLOURS.new, line: { width: 2 } }), dots(now, "now", { color: COLOURS.old })],
+  chart.show([falls, dots(then, "when new", { symbol: "circle-open", color: COLOURS.new, line: { width: 2 } }), dots(now, "now", { color: COLOURS.old })],
     { xaxis: { ...ticks(names), tickangle: -45, showgrid: false }, yaxis: { title: { text: "accuracy (%)" }, range: [-3, 103] }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 48, r: 16, t: 36, b: 60 } },
     { columns: ["class", "task", "when new", "now", "change"], rows: names.map((name, i) => [name, learned[i], then[i], now[i], now[i] - then[i]]) },
-    `${lost} of ${names.length} classes are recognised less often than when they were new.`);
+    `${lost} of ${names.length} classes have a lower accuracy than when they were new.`);
 }
 
 const MOST_CELLS = 10_000; // of a table that is shown; larger ones are saved as CSV
@@ -68,9 +68,9 @@ export function confusion(chart, { names, inferences }, inference) {
   const trace = { type: "heatmap", x: labels, y: labels, z, colorscale: HEAT, zmin: 0, zmax: 100, colorbar: { title: { text: "%" }, thickness: 12 }, hovertemplate: "%{y} → %{x}: %{z:.1f} %<extra></extra>" };
   const table = { columns: ["true \\ predicted", ...names], rows: counts.map((row, i) => [names[i], ...row]) };
   const confused = counts.flatMap((row, i) => row.flatMap((n, j) => (i !== j && n ? [[names[i], names[j], n, z[i][j]]] : []))).sort((a, b) => b[2] - a[2]).slice(0, 100);
-  const shown = counts.length ** 2 <= MOST_CELLS ? table : { columns: ["true class", "taken for", "images", "%"], rows: confused };
+  const shown = counts.length ** 2 <= MOST_CELLS ? table : { columns: ["true class", "predicted as", "images", "%"], rows: confused };
   chart.show([trace], { xaxis: { title: { text: "predicted class" }, tickangle: -60, ...axis }, yaxis: { title: { text: "true class" }, autorange: "reversed", ...axis }, showlegend: false, margin: { l: 60, r: 16, t: 12, b: 60 } },
-    table, `Rows are true classes, columns predicted ones, in percent of the true class. ${confused.length ? `Most often, ${confused[0][0]} was taken for ${confused[0][1]}.` : ""}`, shown);
+    table, `Rows are true classes, columns predicted ones, in percent of the true class. ${confused.length ? `Most frequent error: ${confused[0][0]} predicted as ${confused[0][1]}.` : ""}`, shown);
 }
 
 export function losses(chart, epochs, phase) {

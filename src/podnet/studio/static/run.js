@@ -15,7 +15,7 @@ function headOf(run, resume) {
     h("p", { class: "row" }, stateMark(run), h("span", { class: "soft" }, progressWords(run))),
     run.state !== "done" && run.tasks ? track(run.tasks_done / run.tasks, "tasks done") : "",
     run.message ? h("p", { class: "notice bad" }, run.message) : "",
-    run.state === "stopped" && resume ? h("p", { class: "soft" }, "No process is at work on it. Go on with it: ", h("code", {}, resume)) : "",
+    run.state === "stopped" && resume ? h("p", { class: "soft" }, "No process is running it. Continue with: ", h("code", {}, resume)) : "",
     h("dl", { class: "facts" }, measured,
       fact("method", [run.method, run.fidelity, run.seed !== null && `seed ${run.seed}`].filter(Boolean).join(", ")), fact("dataset", run.dataset), fact("protocol", run.protocol))];
 }
@@ -24,8 +24,8 @@ function headOf(run, resume) {
 function originOf({ config, environments, command, folder }) {
   const copy = h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(command); copy.textContent = "copied"; } }, "copy");
   const words = (value) => (value && typeof value === "object" ? Object.entries(value).map(([k, v]) => `${k} ${v}`).join(", ") : String(value ?? "—"));
-  return [h("h2", {}, "How it came about"),
-    h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, "Run it again"), copy), h("pre", {}, command), h("p", { class: "soft small-text" }, folder)),
+  return [h("h2", {}, "Reproduce this run"),
+    h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, "Command"), copy), h("pre", {}, command), h("p", { class: "soft small-text" }, folder)),
     h("div", { class: "grid" },
       h("section", { class: "card" }, h("h3", {}, "Configuration"), h("pre", { tabindex: "0" }, config)),
       h("div", {}, environments.map((entry, i) => titledTable(environments.length > 1 ? `Environment, start ${i + 1}` : "Environment", { columns: ["name", "value"], rows: Object.entries(entry).map(([name, value]) => [name, words(value)]) }))))];
@@ -36,9 +36,9 @@ class Numbers {
   constructor() {
     this.charts = {
       curve: new Chart("Accuracy on all classes seen"),
-      balance: new Chart("Old against new classes"),
-      matrix: new Chart("Accuracy matrix", { height: 420, note: "A row is a moment, a column the classes of one task: read a column downwards to see them fade." }),
-      classes: new Chart("Each class: when it was new, and now", { height: 420 }),
+      balance: new Chart("Old and new classes"),
+      matrix: new Chart("Accuracy matrix", { height: 420, note: "Each row is the state after a task, each column the classes of one task. Read a column downwards to see forgetting." }),
+      classes: new Chart("Each class: when new, and now", { height: 420 }),
       confusion: new Chart("Confusion matrix after the last task", { height: 460 }),
       seconds: new Chart("Seconds by stage"),
     };
@@ -51,7 +51,7 @@ class Numbers {
     const { curve: all, balance: sides, ...rest } = this.charts;
     this.element = h("div", { hidden: true }, h("div", { class: "tools" }, h("h2", {}, "Accuracy"), this.choice),
       h("div", { class: "grid" }, all.element, sides.element), h("h2", {}, "After each task"), this.table,
-      h("h2", {}, "What becomes of the classes"), h("div", { class: "grid" }, Object.values(rest).map((chart) => chart.element)));
+      h("h2", {}, "Forgetting"), h("div", { class: "grid" }, Object.values(rest).map((chart) => chart.element)));
   }
 
   drawResults(results) {
@@ -141,7 +141,7 @@ export function runView(container, id) {
 
   const drawHead = () => {
     const run = store.runs.get(id);
-    complain(run ? "" : "There is no such run, or its folder is gone.");
+    complain(run ? "" : "This run does not exist, or its folder was deleted.");
     if (run) head.replaceChildren(...headOf(run, resume));
   };
 

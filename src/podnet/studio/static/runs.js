@@ -49,7 +49,7 @@ const listTable = (runs) => ({
 function row(run, choose) {
   const words = run.message || progressWords(run);
   return h("tr", { "data-id": run.id, class: store.chosen.has(run.id) ? "chosen" : null },
-    h("td", {}, h("input", { type: "checkbox", checked: store.chosen.has(run.id), "aria-label": `Choose ${run.name}`, onchange: (event) => choose(run.id, event.target.checked) })),
+    h("td", {}, h("input", { type: "checkbox", checked: store.chosen.has(run.id), "aria-label": `Select ${run.name}`, onchange: (event) => choose(run.id, event.target.checked) })),
     h("td", { class: "name" }, h("a", { href: `#/run/${run.id}` }, run.name || "this folder"),
       h("small", {}, [run.method, run.fidelity, run.dataset, run.protocol, run.seed !== null && `seed ${run.seed}`].filter(Boolean).join(" · "))),
     h("td", { class: "progress" }, stateMark(run), run.state !== "done" && run.tasks && track(run.tasks_done / run.tasks, "tasks done"), h("small", { class: "message" }, words)),
@@ -63,7 +63,7 @@ export function runsView(container) {
   const body = h("tbody");
   const count = h("p", { class: "soft small-text", role: "status" });
   const compare = h("button", { class: "main", type: "button", onclick: () => { location.hash = `#/compare/${[...store.chosen].join(",")}`; } });
-  const everything = h("input", { type: "checkbox", "aria-label": "Choose all that are shown", onchange: () => {
+  const everything = h("input", { type: "checkbox", "aria-label": "Select all shown", onchange: () => {
     for (const run of shown()) { if (everything.checked) store.chosen.add(run.id); else store.chosen.delete(run.id); }
     draw();
   } });
@@ -118,7 +118,7 @@ export function runsView(container) {
   const sort = h("select", { "aria-label": "Sort by", onchange: () => { settings.sort = sort.value; draw(); } },
     Object.keys(SORTS).map((name) => h("option", { selected: name === settings.sort }, name)));
   const empty = h("div", { class: "card" }, h("h2", {}, "No runs yet"),
-    h("p", {}, "None below ", h("code", {}, store.folder), ". Start one, and it appears here as it grows:"),
+    h("p", {}, "No runs below ", h("code", {}, store.folder), ". Start one to see it here:"),
     h("pre", {}, "podnet run"));
   const list = h("div", { class: "card runs" }, h("table", {},
     h("caption", { class: "hidden-but-read" }, "Runs"),

@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, duration, h, INFERENCES, measuredWords, number, percent, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
+import { announce, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -16,11 +16,11 @@ export function changeBar(model, done, fail) {
   const { state, worse } = store.teaching;
   const harm = state === "done" && worse;
   const words = harm
-    ? `It is WORSE on the classes it knew: ${number(worse[0], 1)} % before, ${number(worse[1], 1)} % now. That is more than chance explains.`
-    : "The model was changed; the state before is kept until you accept.";
+    ? `WORSE on the old classes: ${number(worse[0], 1)} % before, ${number(worse[1], 1)} % now. That is more than chance explains.`
+    : "The model was changed; the previous state is kept until you accept.";
   return h("div", { class: `notice row ${harm ? "bad" : ""}`, role: "group", "aria-label": "The last change" }, h("span", {}, words),
-    h("button", { type: "button", class: harm ? "" : "main", onclick: act("/api/model/accept", "The change is accepted") }, "Accept"),
-    h("button", { type: "button", class: harm ? "main" : "", onclick: act("/api/model/undo", "The change is undone") }, "Undo"));
+    h("button", { type: "button", class: harm ? "" : "main", onclick: act("/api/model/accept", "Change accepted") }, "Accept"),
+    h("button", { type: "button", class: harm ? "main" : "", onclick: act("/api/model/undo", "Change undone") }, "Undo"));
 }
 
 // What a lesson did: on all, old and new classes by both inferences, and on each class by the better one.
@@ -31,11 +31,11 @@ function outcome({ entry, before, best, interval, forgotten, note }) {
   const table = { columns: ["accuracy in %", ...Object.values(INFERENCES)], rows: [row("all classes", entry.accuracy), ...old] };
   const classes = Object.entries(entry.per_class[best] ?? {}).map(([name, now]) => [name, before?.per_class[best]?.[name] ?? null, now]);
   const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
-  return h("div", {}, interval ? titledTable("What it did", table, { shown }) : "",
+  return h("div", {}, interval ? titledTable("Results", table, { shown }) : "",
     h("p", {}, measuredWords(entry, interval)),
     note ? h("p", { class: "soft" }, note) : "",
     drops.length ? h("p", { class: "fell" }, `Lost more than 5 points: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "",
-    classes.length ? h("details", {}, h("summary", {}, `Each class, by the ${INFERENCES[best]}`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
+    classes.length ? h("details", {}, h("summary", {}, `Each class (${INFERENCES[best]})`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
 }
 
 export function teachView(container) {
@@ -62,11 +62,11 @@ export function teachView(container) {
     const tell = () => {
       const kept = own.photos.length;
       title.disabled = kept > 0;
-      note.textContent = [kept ? `${kept} photo${kept > 1 ? "s" : ""}` : trains() ? "about 20 photos are good, 5 are the least to measure with" : "10 to 20 photos are good, more are better", known().includes(title.value.trim()) ? "known already: these photos refresh it" : ""].filter(Boolean).join(" · ");
+      note.textContent = [kept ? photoCount(kept) : trains() ? "about 20 photos recommended, at least 5 to measure accuracy" : "10 to 20 photos recommended, more are better", known().includes(title.value.trim()) ? "known class: these photos refresh it" : ""].filter(Boolean).join(" · ");
       update();
     };
     const add = (id) => list.append(h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
-      h("button", { type: "button", "aria-label": "Take this photo back", onclick: async () => {
+      h("button", { type: "button", "aria-label": "Remove this photo", onclick: async () => {
         try { await request(`/api/draft/${id}`, { method: "DELETE" }); } catch (error) { fail(error); return; }
         own.photos.splice(own.photos.indexOf(id), 1);
         list.querySelector(`[data-id="${id}"]`).remove();
@@ -95,7 +95,7 @@ export function teachView(container) {
       pending -= 1;
       tell();
       if (refused.length) fail(new Error(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`));
-      announce(`${own.photos.length} photos of ${label}`);
+      announce(`${photoCount(own.photos.length)} of ${label}`);
     };
     own.element = h("section", { class: "card", "aria-label": "A class" },
       h("div", { class: "bar" }, title, h("button", { type: "button", class: "small", onclick: async () => {
@@ -145,18 +145,18 @@ export function teachView(container) {
       draft.hidden = false;
       const kind = { failed: "bad", done: worse ? "" : "good", stopped: "" }[state];
       status.replaceChildren(state === "idle" ? "" : h("div", { class: `notice ${kind}`, role: state === "failed" ? "alert" : "status" },
-        state === "done" ? h("h2", {}, `It has learned ${classes.join(", ")}.`) : h("p", {}, message), state === "done" && entry.date ? outcome(store.teaching) : "",
+        state === "done" ? h("h2", {}, `Learned ${classes.join(", ")}.`) : h("p", {}, message), state === "done" && entry.date ? outcome(store.teaching) : "",
         state === "done" ? h("p", {}, h("a", { href: "#/try" }, "Try it"), " · ", h("a", { href: "#/model" }, "look at the model")) : ""));
       if (model) tellChange();
-      if (shown === "running") { announce(state === "done" ? "Teaching is done" : message); load().catch(fail); }
+      if (shown === "running") { announce(state === "done" ? "Lesson finished" : message); load().catch(fail); }
     }
     shown = state;
     update();
   };
 
   const tellChange = () => change.replaceChildren(
-    !model.exists ? h("p", { class: "notice" }, `${model.file} will be made by the first two classes or more; that cannot be undone, but the file can be removed.`)
-      : !model.can_learn ? h("p", { class: "notice" }, "The model was saved without anything of its photos: it cannot go on learning.")
+    !model.exists ? h("p", { class: "notice" }, `The first lesson creates ${model.file} and needs at least two classes. It cannot be undone, but you can delete the file.`)
+      : !model.can_learn ? h("p", { class: "notice" }, "The model was saved without data from its photos: it cannot learn more.")
         : changeBar(model, load, fail));
 
   const load = async () => {

@@ -17,7 +17,7 @@ export function dropZone(words, take, slim = false) {
 }
 
 export const needsModel = () => h("div", { class: "card" }, h("h2", {}, "No model"),
-  h("p", {}, "Start the page with a model file, one of yours or a new one:"), h("pre", {}, "podnet studio --model shop.podnet"));
+  h("p", {}, "Start podnet studio with a model file, existing or new:"), h("pre", {}, "podnet studio --model shop.podnet"));
 
 function ranked(name, list) {
   return h("section", {}, h("h3", {}, name), h("ol", {}, list.map(({ name: label, confidence }) =>
@@ -25,7 +25,7 @@ function ranked(name, list) {
 }
 
 // A single class has no rival: both inferences say how typical the photo is of its own.
-const lists = ({ cnn, nme }) => (cnn.length === 1 ? ranked("more typical than this share of its photos", cnn)
+const lists = ({ cnn, nme }) => (cnn.length === 1 ? ranked("more typical than this share of the class's photos", cnn)
   : [ranked(inferenceName("cnn"), cnn), nme && ranked(inferenceName("nme"), nme)]);
 
 // The heat map lies over the part of the photo that the network saw.
@@ -41,7 +41,7 @@ function overlay(heat, seen) {
 }
 
 function answerCard(file, names) {
-  const card = h("article", { class: "card" }, h("h2", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "looking …"));
+  const card = h("article", { class: "card" }, h("h2", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "predicting …"));
   const ask = async (label) => {
     let answer;
     try {
@@ -55,14 +55,14 @@ function answerCard(file, names) {
     const said = unknown ? "unknown" : first.name;
     announce(`${file.name || "The photo"}: ${said}${unknown ? "" : `, ${percent(first.confidence)}`}`);
     const layer = heat && overlay(heat, seen);
-    const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "where it looked for");
+    const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "heat map for");
     const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
       names().map((option, i) => h("option", { value: i, selected: i === looked }, option)));
     card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
         h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; ${said}` }), layer),
-          heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no map of where it looked for ${name}.`)),
-        h("div", {}, h("p", { class: `verdict ${unknown ? "unknown" : ""}` }, said, h("small", {}, unknown ? "It looks like none of its classes. If it had to be one:" : percent(first.confidence))),
+          heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no heat map for ${name}.`)),
+        h("div", {}, h("p", { class: `verdict ${unknown ? "unknown" : ""}` }, said, h("small", {}, unknown ? "Not like any of its classes. Nearest classes:" : percent(first.confidence))),
           h("div", { class: `scores ${unknown ? "doubted" : ""}` }, lists(both)))));
     if (label !== null) select.focus();
   };
@@ -79,7 +79,7 @@ export function tryView(container) {
   const learn = () => request("/api/model").then((model) => {
     names = (model.classes ?? []).map((record) => record.name);
     trouble.hidden = model.exists;
-    trouble.textContent = model.exists ? "" : `There is no model ${model.file} yet; teach it two classes first.`;
+    trouble.textContent = model.exists ? "" : `The model ${model.file} does not exist yet; teach two classes first.`;
   }).catch((error) => { trouble.hidden = false; trouble.textContent = error.message; });
   const ready = learn();
   const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, () => names)); };

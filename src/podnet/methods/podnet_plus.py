@@ -1,0 +1,121 @@
+"""PODNet+: PODNet's first task, then its pooled outputs and a ridge regression in closed form. From this project.
+
+The first task is PODNet's: NCA loss and Local Similarity Classifier. Then the backbone stays as it is, so there is
+nothing to distil, and no exemplar is kept. An image x is described by its last maps, pooled to a small grid of cells,
+each normalised, averaged with those of its mirror image:
+
+    h(x) = [pool(m_L) / |pool(m_L)|, pool(m_{L-1}) / |pool(m_{L-1})|, ...]
+
+The classifier is the ridge regression on h of all images ever seen. It needs only sums over them (`podnet.ridge`), so
+tasks in any order give the same classifier as all images at once. λ is chosen in the first task by the exact
+leave-one-out error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from podnet.methods.base import Batches, State
+from podnet.methods.phases import Phase
+from podnet.methods.podnet import PODNet
+from podnet.nets.backbones import Backbone
+from podnet.nets.classifiers import FirstSimilarThenSolved
+from podnet.nets.network import Network
+from podnet.ridge import Fitted, Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class PODNetPlus(PODNet):
+    """PODNet's first task, then ridge regression on pooled outputs of a backbone that stays as it is.
+
+    State: the sums of `podnet.ridge`, with the upper half of the Gram matrix in `gram`; and λ in `strength`.
+    """
+
+    cells: int = 2  # the maps are pooled to cells x cells
+    maps: int = 2  # how many of the last maps are pooled
+    both_sides: bool = True  # average an image with its mirror image, where that shows the same class
+
+    name = "podnet-plus"
+    summary = "PODNet's first task, then its pooled outputs and ridge regression in closed form; no exemplars"
+    idea = "closed form"
+    year = 2026
+    verified = "scikit-learn's ridge on the same features, and one task with all images"
+    exemplars = "none"
+    fixed = True
+
+    @property
+    def averages_mirrors(self) -> bool:
+        return self.both_sides
+
+    def network(self, backbone: Backbone) -> Network:
+        dim = sum(backbone.map_channels()[-self.maps :]) * self.cells**2
+        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim, self.describe)
+        return Network(backbone, classifier, view=classifier.view)
+
+    def describe(self, maps: list[Tensor]) -> Tensor:
+        return pooled(maps[-self.maps :], self.cells)
+
+    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+        network.classifier.add_classes(new)
+
+    def of_first_task(self) -> PODNet:
+        own = {field.name for field in fields(self)} - {field.name for field in fields(PODNet)}
+        return PODNet(**{name: value for name, value in vars(self).items() if name not in own})
+
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
+        if old:
+            return []
+        (train,) = super().phases(old, new, state)
+
+        def parameters(network: Network) -> list[nn.Parameter]:
+            assert isinstance(network.classifier, FirstSimilarThenSolved)
+            solved = {id(parameter) for parameter in network.classifier.linear.parameters()}
+            return [parameter for parameter in train.parameters(network) if id(parameter) not in solved]
+
+        return [replace(train, parameters=parameters)]
+
+    def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        classifier = network.classifier
+        assert isinstance(classifier, FirstSimilarThenSolved)
+        classifier.solved.fill_(True)
+        features, targets = batches.features()
+        unit, targets = F.normalize(features).cpu(), targets.cpu()
+        classes = classifier.classes
+        sums = Sums.of(unit, targets, classes)
+        if state:
+            sums = Sums(_whole(state["gram"], unit.shape[1]), state["totals"], state["counts"]).plus(sums)
+        fitted = Fitted(unit, targets, classes, float(state["strength"]) if state else None, sums)
+        classifier.linear.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
+        return {
+            "gram": _half(sums.gram),
+            "totals": sums.totals,
+            "counts": sums.counts,
+            "strength": torch.tensor(fitted.strength, dtype=torch.float64),
+        }
+
+    def class_means(self, state: State) -> Tensor:
+        return F.normalize(state["totals"].float())
+
+
+def pooled(maps: list[Tensor], cells: int) -> Tensor:
+    """The maps (B, C, H, W) side by side, each pooled to (B, C * cells²) of unit length."""
+    return torch.cat([F.normalize(F.adaptive_avg_pool2d(each, cells).flatten(1)) for each in maps], dim=1)
+
+
+def _half(gram: Tensor) -> Tensor:
+    """The upper half of a symmetric matrix, as a vector."""
+    rows, columns = torch.triu_indices(*gram.shape)
+    return gram[rows, columns]
+
+
+def _whole(half: Tensor, dim: int) -> Tensor:
+    gram = half.new_zeros(dim, dim)
+    rows, columns = torch.triu_indices(dim, dim)
+    gram[rows, columns] = half
+    gram[columns, rows] = half
+    return gram

@@ -1,0 +1,167 @@
+"""PODNet+: the first task is PODNet's, and later tasks only add to sums."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.linear_model import Ridge as SklearnRidge
+
+from podnet.cli import main
+from podnet.data import load
+from podnet.engine.learner import Learner
+from podnet.engine.training import Epoch
+from podnet.io.tensors import load_tensors
+from podnet.methods import PODNet
+from podnet.methods.networks import network_from, new_network
+from podnet.methods.podnet_plus import PODNetPlus, pooled
+from podnet.runs.folder import Run
+from podnet.scenario.tasks import class_incremental
+
+QUICK = {"epochs": 2, "batch_size": 32}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """With mirror images allowed, so that they are averaged; the numbers do not matter here."""
+    whole = load("digits", None)
+    return replace(whole, transform=replace(whole.transform, flip=True))
+
+
+def tasks_of(dataset, order, base, increment):
+    return class_incremental(dataset, order, base, increment, images_per_class=40)
+
+
+def taught(dataset, order=range(6), base=3, increment=1, **options):
+    learner = Learner(PODNetPlus(**QUICK, **options), 1, dataset.transform)
+    tasks = tasks_of(dataset, order, base, increment)
+    for task in tasks:
+        for _ in learner.learn(task):
+            pass
+    return learner, tasks[-1]
+
+
+def test_the_maps_are_pooled_cell_by_cell():
+    maps = [torch.randn(2, 3, 4, 4), torch.randn(2, 5, 2, 2)]
+    found = pooled(maps, cells=2)
+    wanted = []
+    for image in range(2):
+        parts = []
+        for each, side in ((maps[0], 2), (maps[1], 1)):
+            cells = [
+                each[image, c, i * side : (i + 1) * side, j * side : (j + 1) * side].mean()
+                for c in range(each.shape[1])
+                for i in range(2)
+                for j in range(2)
+            ]
+            parts.append(torch.stack(cells) / torch.stack(cells).norm())
+        wanted.append(torch.cat(parts))
+    torch.testing.assert_close(found, torch.stack(wanted))
+
+
+def test_the_first_task_is_podnets_to_the_bit(digits):
+    plus, plain = (Learner(m(**QUICK), 1, digits.transform) for m in (PODNetPlus, PODNet))
+    task = tasks_of(digits, range(4), 3, 1)[0]
+    losses = [
+        [record.losses["nca"] for record in learner.learn(task) if isinstance(record, Epoch)]
+        for learner in (plus, plain)
+    ]
+    assert losses[0] == losses[1]
+    ours, theirs = (learner.network.state_dict() for learner in (plus, plain))
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
+
+
+def test_it_starts_from_the_first_task_of_a_run_of_podnet(tmp_path):
+    options = ["--classes", "5", "--base", "3", "--epochs", "2", "--images-per-class", "40", "--threads", "1"]
+    assert main(["run", *options, "--output", str(tmp_path / "podnet")]) == 0
+    plus = ["run", "--method", "podnet-plus", *options]
+    assert main([*plus, "--output", str(tmp_path / "alone")]) == 0
+    assert main([*plus, "--from-base", str(tmp_path / "podnet"), "--output", str(tmp_path / "based")]) == 0
+    alone, based = (Run(tmp_path / name).results() for name in ("alone", "based"))
+    assert [line["accuracy"] for line in alone] == [line["accuracy"] for line in based]
+    states = [load_tensors(Run(tmp_path / name).checkpoint_files()[0])[0] for name in ("alone", "based")]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_steps_change_nothing_but_the_classifier_and_the_sums(digits):
+    learner = Learner(PODNetPlus(**QUICK), 1, digits.transform)
+    first, second = tasks_of(digits, range(4), 3, 1)
+    for _ in learner.learn(first):
+        pass
+    before = {name: value.clone() for name, value in learner.network.backbone.state_dict().items()}
+    assert not [record for record in learner.learn(second) if isinstance(record, Epoch)]
+    assert all(torch.equal(value, before[name]) for name, value in learner.network.backbone.state_dict().items())
+    assert len(learner.memory) == 0
+    assert learner.kept["counts"].tolist() == [40] * 4
+
+
+def test_one_class_a_step_equals_three_at_once(digits):
+    """Up to the order of classes and rounding."""
+    one, last = taught(digits)
+    three, _ = taught(digits, increment=3)
+    scores = [learner.predict(last.test_images).cnn for learner in (one, three)]
+    torch.testing.assert_close(scores[0], scores[1], atol=1e-4, rtol=1e-4)
+
+
+def test_the_classifier_is_scikit_learns_ridge(digits):
+    """Classes have equally many images here; then the weights of classes do not matter."""
+    learner, last = taught(digits)
+    images, targets = [], []
+    for task in tasks_of(digits, range(6), 3, 1):
+        images.append(task.train_images)
+        targets.append(task.train_targets)
+    images, targets = torch.cat(images), torch.cat(targets)
+
+    def described(of):
+        inputs = learner.transform.normalise(of)
+        network = learner.network.eval()
+        with torch.no_grad():
+            both = [network(each).embedding for each in (inputs, inputs.flip(3))]
+        return F.normalize((both[0] + both[1]) / 2).double().numpy()
+
+    known, fresh = described(images), described(last.test_images)
+    spread = ((known - known.mean(0)) ** 2).sum()
+    alpha = float(learner.kept["strength"]) * spread  # ours is relative to the spread
+    ridge = SklearnRidge(alpha=alpha).fit(known, np.eye(6)[targets.numpy()])
+    found = learner.predict(last.test_images).cnn
+    assert np.abs(ridge.predict(fresh) - found.numpy()).max() < 2e-3
+    assert (ridge.predict(fresh).argmax(1) == found.argmax(1).numpy()).mean() > 0.995
+
+
+def test_it_beats_podnet_on_digits_without_exemplars():
+    digits = load("digits", None)
+    accuracy = {}
+    for method in (PODNetPlus, PODNet):
+        learner = Learner(method(epochs=5, batch_size=64), 1, digits.transform)
+        for task in class_incremental(digits, range(7), 4, 1):
+            for _ in learner.learn(task):
+                pass
+        accuracy[method] = float((learner.predict(task.test_images).cnn.argmax(1) == task.test_targets).float().mean())
+    assert accuracy[PODNetPlus] > 0.95
+    assert accuracy[PODNetPlus] > accuracy[PODNet]
+
+
+@pytest.mark.parametrize("sizes", [[3], [3, 2, 1]])
+def test_a_saved_network_is_made_again(sizes):
+    method = PODNetPlus()
+    network = new_network(method, 3)
+    for size in sizes:
+        method.grow(network, size, None, 0)
+    dim = network.classifier.linear.dim
+    network.classifier.linear.assign(torch.randn(dim, sum(sizes)), torch.randn(sum(sizes)))
+    network.classifier.solved.fill_(True)
+    again = network_from(network.state_dict(), method, 3, network.classifier.sizes)
+    images = torch.randn(4, 3, 16, 16)
+    network.eval(), again.eval()
+    assert torch.equal(network(images).similarities, again(images).similarities)
+
+
+def test_forgetting_a_class_leaves_the_others(digits):
+    learner, last = taught(digits)
+    before = learner.predict(last.test_images).cnn
+    learner.network.classifier.remove_class(1)
+    after = learner.predict(last.test_images).cnn
+    kept = [0, 2, 3, 4, 5]
+    torch.testing.assert_close(after, before[:, kept])
