@@ -26,7 +26,7 @@ from podnet.methods.podnet import PODNet
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import FirstSimilarThenSolved
 from podnet.nets.network import Network
-from podnet.ridge import Fitted, Sums
+from podnet.ridge import Fitted, Sums, packed, unpacked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +88,11 @@ class PODNetPlus(PODNet):
         classes = classifier.classes
         sums = Sums.of(unit, targets, classes)
         if state:
-            sums = Sums(_whole(state["gram"], unit.shape[1]), state["totals"], state["counts"]).plus(sums)
+            sums = Sums(unpacked(state["gram"], unit.shape[1]), state["totals"], state["counts"]).plus(sums)
         fitted = Fitted(unit, targets, classes, float(state["strength"]) if state else None, sums)
         classifier.linear.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
         return {
-            "gram": _half(sums.gram),
+            "gram": packed(sums.gram),
             "totals": sums.totals,
             "counts": sums.counts,
             "strength": torch.tensor(fitted.strength, dtype=torch.float64),
@@ -105,17 +105,3 @@ class PODNetPlus(PODNet):
 def pooled(maps: list[Tensor], cells: int) -> Tensor:
     """The maps (B, C, H, W) side by side, each pooled to (B, C * cells²) of unit length."""
     return torch.cat([F.normalize(F.adaptive_avg_pool2d(each, cells).flatten(1)) for each in maps], dim=1)
-
-
-def _half(gram: Tensor) -> Tensor:
-    """The upper half of a symmetric matrix, as a vector."""
-    rows, columns = torch.triu_indices(*gram.shape)
-    return gram[rows, columns]
-
-
-def _whole(half: Tensor, dim: int) -> Tensor:
-    gram = half.new_zeros(dim, dim)
-    rows, columns = torch.triu_indices(dim, dim)
-    gram[rows, columns] = half
-    gram[columns, rows] = half
-    return gram
