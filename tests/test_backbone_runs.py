@@ -1,6 +1,7 @@
 """Backbones, initial weights and frozen networks in experiments."""
 
 import hashlib
+import re
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
@@ -68,8 +69,9 @@ def digits_tasks():
 
 
 def unchanged(network, tensors):
-    own = network.backbone.state_dict()
-    return all(torch.equal(own[key], value) for key, value in tensors.items() if not key.endswith("tracked"))
+    """Whether the backbone has these tensors; DER has them once for each branch."""
+    own = {key: value for key, value in network.backbone.state_dict().items() if not key.endswith("tracked")}
+    return all(torch.equal(value, tensors[re.sub(r"^branches\.\d+\.", "", key)]) for key, value in own.items())
 
 
 # ---- frozen backbones ---------------------------------------------------------------------------------------------
@@ -159,10 +161,10 @@ def test_a_run_records_its_weights_and_does_not_need_them_again(grey, tmp_path, 
     ("arguments", "words"),
     [
         (["--freeze"], "freeze keeps resnet32 as it is, with random weights; say where its weights come from"),
-        (["--backbone", "lite0"], "lite0 sees coloured images, of 3 channels, not 1; choose resnet32 or resnet18"),
+        (["--backbone", "lite0"], "lite0 needs images with 3 channels, not 1; choose resnet32 or resnet18"),
         (["--backbone", "lite3"], "it must be resnet18, resnet18-ucir, resnet32"),
-        (["--weights", "package"], "weights is 'package', which is for lite0, lite1, lite2, not resnet32"),
-        (["--weights", "hub"], "resnet32 starts from random weights or from a file"),
+        (["--weights", "package"], "weights is 'package', which works only for lite0, lite1, lite2, not resnet32"),
+        (["--weights", "hub"], "weights is 'hub', which works only for timm:NAME; for resnet32 give 'none' or a file"),
         (["--weights", "/nowhere.pth"], "give a .safetensors, .pth or .pt file that exists"),
         (["--weights", "FILE", "--backbone", "resnet18"], "does not fit"),
         (["--input-size", "4"], "input_size is 4; it must be from 8 to 1024"),

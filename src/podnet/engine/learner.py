@@ -192,6 +192,7 @@ class Learner:
                     self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
             self.placed(self.network)
             self.team.copy_from_main(self.network)
+            self._fast = None  # the backbone may have grown
 
     def _pool(self, task: Task) -> tuple[Images, Pool]:
         images, targets = task.train_images, task.train_targets

@@ -39,7 +39,8 @@ class Frozen(Method):
 
         if old or self.freeze:
             return []
-        return [Phase("train", loss, self.epochs, stepwise(self.lr, self.epochs, self.milestones, 0.1))]
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
+        return [Phase("train", loss, self.epochs, lr, soft_targets=True)]
 
 
 IMAGENET = {"epochs": 90, "milestones": (1 / 3, 2 / 3), "weight_decay": 1e-4, "backbone": "resnet18"}
