@@ -21,7 +21,7 @@ from podnet.errors import ConfigError, nearest
 from podnet.processes import is_member, keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
-from podnet.report.tables import results_table, summary
+from podnet.report.tables import results_table, size_summary, summary
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
@@ -63,7 +63,8 @@ def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensor
     show(logged(records, record) if tensorboard else records, console)
     results = record.results()
     console.print(results_table(results, title))
-    for text in filter(None, (experiment.method.no_inference, summary(results), _draw(record, title))):
+    lines = (experiment.method.no_inference, summary(results), size_summary(results), _draw(record, title))
+    for text in filter(None, lines):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
