@@ -40,7 +40,7 @@ CALL_OPTIONS = (
     "overwrite",
     "resume",
     "config",
-    "tensorboard",
+    "logger",
     "print_config",
     "allow_changed_method",
 )
@@ -156,7 +156,14 @@ def _add_run(commands: Any) -> None:
         help="continue a run; without RUN, the one in --output, or begin it there",
     )
     add("--allow-changed-method", action="store_true", help="resume even if the file of --method was edited")
-    add("--tensorboard", action="store_true", help="write event files for TensorBoard beside the run")
+    add(
+        "--logger",
+        metavar="NAME,...",
+        action="append",
+        default=[],
+        help="also write the numbers for other programs: csv, tensorboard, wandb, mlflow",
+    )
+    add("--tensorboard", dest="logger", action="append_const", const="tensorboard", help="same as --logger tensorboard")
     add(
         "--print-config",
         action="store_true",

@@ -25,8 +25,8 @@ from podnet.report.tables import results_table, size_summary, summary
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name
+from podnet.runs.loggers import logged, logger_names, loggers
 from podnet.runs.loop import Existing, Record, run
-from podnet.runs.tensorboard import logged
 
 
 def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arguments: list[str]) -> int:
@@ -34,6 +34,7 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
     given = {key: value for key, value in vars(known).items() if key not in CALL_OPTIONS and value is not None}
     given |= _hyper_parameters(words, parser)
     record, experiment, existing = _chosen_run(known, _read_yaml(known.config) | given)
+    by = loggers(logger_names(known.logger), record)
     if experiment.num_nodes > 1 and known.address is None and not is_member():
         raise ConfigError("--num-nodes needs --address HOST:PORT, of one of the machines, where all of them meet.")
     if known.print_config:
@@ -49,18 +50,18 @@ def run_command(known: argparse.Namespace, words: list[str], parser: Parser, arg
         if team.is_main:
             if existing == "resume" and not record.exists():
                 print(f"nothing to resume in {record.folder}: the run begins.")
-            _show(records, record, experiment, known.tensorboard)
+            _show(logged(records, record, by), record, experiment)
         else:
             deque(records, maxlen=0)
     return 0
 
 
-def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensorboard: bool) -> None:
+def _show(records: Iterator[Record], record: Run, experiment: Experiment) -> None:
     """Show a run to its end, then write its table and page."""
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
-    show(logged(records, record) if tensorboard else records, console)
+    show(records, console)
     results = record.results()
     console.print(results_table(results, title))
     lines = (experiment.method.no_inference, summary(results), size_summary(results), _draw(record, title))
