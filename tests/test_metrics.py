@@ -10,8 +10,11 @@ from podnet.metrics import (
     accuracy_per_class,
     accuracy_per_task,
     average_incremental_accuracy,
+    backward_transfer,
     confusion_matrix,
     forgetting,
+    intransigence,
+    learning_accuracy,
 )
 
 PREDICTIONS = np.array([0, 0, 1, 2, 2, 3, 0, 3])
@@ -71,6 +74,54 @@ def test_forgetting_counts_from_the_best_accuracy_ever_had_before_the_last_task(
     matrix = [[60.0], [85.0, 50.0], [70.0, 40.0, 90.0], [65.0, 45.0, 80.0, 99.0]]
     # 85 - 65, 50 - 45, 90 - 80
     assert forgetting(matrix) == pytest.approx((20 + 5 + 10) / 3)
+
+
+MATRIX = [[90.0], [80.0, 70.0], [60.0, 75.0, 50.0]]
+JOINT = [[92.0], [85.0, 80.0], [84.0, 78.0, 76.0], [1.0, 2.0, 3.0, 4.0]]
+
+
+def test_backward_transfer_of_a_worked_example():
+    # task 0: 90 when it was learned, now 60. Task 1: was 70, now 75.
+    assert backward_transfer(MATRIX) == (-30 + 5) / 2
+    assert backward_transfer(MATRIX[:2]) == -10.0
+    assert backward_transfer(MATRIX[:1]) == 0.0
+
+
+def test_learning_accuracy_of_a_worked_example():
+    assert learning_accuracy(MATRIX) == (90 + 70 + 50) / 3
+    assert learning_accuracy(MATRIX[:1]) == 90.0
+    with pytest.raises(ValueError, match="at least one task"):
+        learning_accuracy([])
+
+
+def test_intransigence_of_a_worked_example():
+    # 92 - 90, 80 - 70, 76 - 50; later tasks of the joint run do not count
+    assert intransigence(MATRIX, JOINT) == pytest.approx((2 + 10 + 26) / 3)
+    assert intransigence(MATRIX[:1], JOINT) == 2.0
+    assert intransigence(JOINT, JOINT) == 0.0
+    with pytest.raises(ValueError, match="3 tasks needs as many of joint training, not 2"):
+        intransigence(MATRIX, JOINT[:2])
+
+
+def test_transfer_by_loops_over_the_papers_formulas():
+    random = np.random.default_rng(0)
+    tasks = 7
+    whole, joint = random.uniform(0, 100, (2, tasks, tasks))
+    matrix, reference = ([list(row[: k + 1]) for k, row in enumerate(each)] for each in (whole, joint))
+    moved, learned, missing = 0.0, 0.0, 0.0
+    for i in range(tasks - 1):
+        moved += whole[tasks - 1, i] - whole[i, i]  # R_{T,i} - R_{i,i} of Lopez-Paz and Ranzato
+    for k in range(tasks):
+        learned += whole[k, k]
+        missing += joint[k, k] - whole[k, k]  # a*_k - a_{k,k} of Chaudhry et al.
+    assert backward_transfer(matrix) == pytest.approx(moved / (tasks - 1))
+    assert learning_accuracy(matrix) == pytest.approx(learned / tasks)
+    assert intransigence(matrix, reference) == pytest.approx(missing / tasks)
+
+
+def test_backward_transfer_is_forgetting_where_a_task_is_never_better_than_when_it_was_learned():
+    falling = [[90.0], [80.0, 70.0], [60.0, 65.0, 50.0]]
+    assert backward_transfer(falling) == -forgetting(falling)
 
 
 def test_confusion_matrix_has_true_classes_in_rows():

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from podnet.cli.report import compare_command, report_command
 from podnet.errors import PodnetError
 from podnet.methods import METHODS
-from podnet.report import compare
+from podnet.report import averages, compare, results
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
 from podnet.report.page import write_page
 from podnet.report.plots import (
@@ -172,7 +172,7 @@ def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path)
     """Joint training has all data; who answers only new classes is always right about them."""
     names = {"podnet": 0.0, "replay": -5.0, "joint": 20.0}
     groups = {name: [make_run(tmp_path / name, method=name, nme=False, offset=at)] for name, at in names.items()}
-    grid = compare.comparison_grid(groups, "t")
+    grid = averages.comparison_grid(groups, "t")
     text = markdown(grid)
     rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in text.splitlines()[4:7]}
     assert rows["podnet (CNN)"][:2] == ["**76.00**", "**61.00**"]
@@ -180,7 +180,7 @@ def test_an_upper_bound_and_accuracy_on_new_classes_are_never_the_best(tmp_path)
     assert not any("**" in values[-1] for values in rows.values())
     assert "and not ranked: joint." in text
     assert "n of m" not in text
-    assert {name for name, method in METHODS.items() if method.sees_all_data} == set(compare.UPPER_BOUNDS)
+    assert {name for name, method in METHODS.items() if method.sees_all_data} == set(averages.UPPER_BOUNDS)
 
 
 def test_markdown_has_the_numbers_with_the_best_in_bold():
@@ -431,7 +431,7 @@ def test_an_unfinished_run_stands_beside_the_finished_ones_of_its_kind(tmp_path)
     make_run(tmp_path / "b", offset=2.0, seed=2)
     make_run(tmp_path / "c", tasks=2, seed=3)
     groups = compare.grouped([Run(tmp_path / name) for name in "abc"])
-    grid = compare.comparison_grid(groups, "t")
+    grid = averages.comparison_grid(groups, "t")
     rows = dict(grid.rows)
     assert list(rows) == [
         "podnet (CNN)",
@@ -454,13 +454,13 @@ def test_runs_of_a_group_that_saw_other_numbers_of_classes_share_no_task(tmp_pat
     changed = [line | {"seen": line["seen"] + 5} for line in runs[1].results()]
     runs[1].results_file.write_text("".join(json.dumps(line) + "\n" for line in changed))
     groups = compare.grouped(runs)
-    assert {cell.ours for _, cells in compare.comparison_grid(groups, "t").rows for cell in cells} == {()}
+    assert {cell.ours for _, cells in averages.comparison_grid(groups, "t").rows for cell in cells} == {()}
     assert compare.comparison_panel(groups, "t").lines == ()
 
 
 def test_a_method_without_nme_has_one_row_and_one_line(tmp_path):
     groups = compare.grouped([make_run(tmp_path / "a", nme=False, method="bic")])
-    assert [label for label, _ in compare.comparison_grid(groups, "t").rows] == ["bic (CNN)"]
+    assert [label for label, _ in averages.comparison_grid(groups, "t").rows] == ["bic (CNN)"]
     assert len(compare.comparison_panel(groups, "t").lines) == 1
 
 
@@ -488,6 +488,9 @@ def test_the_report_of_a_folder_of_runs(tmp_path, capsys):
         "averages.csv",
         "averages.md",
         "averages.tex",
+        "learning-and-transfer.csv",
+        "learning-and-transfer.md",
+        "learning-and-transfer.tex",
         "report.html",
     ]
     source = (tmp_path / "out" / "report.html").read_text()
@@ -604,24 +607,90 @@ def test_the_page_of_a_single_run(tmp_path):
     assert "podnet on <digits>" in page.text
     assert ["after 1", "80.00", "70.00", ""] in page.rows
     assert ["all", "12.0", "4.00", "100.0 %"] in page.rows
-    last = [
-        "2",
-        "4",
-        "80",
-        "61.00",
-        "65.00",
-        "50.00",
-        "76.00",
-        "12.50",
-        "62.00",
-        "66.00",
-        "51.00",
-        "77.00",
-        "13.50",
-        "4",
-    ]
-    assert last in page.rows
+    # task 0 went from 90 to 60, task 1 from 70 to 75; they and task 2 were learned at 90, 70 and 50
+    assert ["2", "4", "61.00", "65.00", "50.00", "76.00", "12.50", "-12.50", "70.00"] in page.rows
+    assert ["2", "4", "62.00", "66.00", "51.00", "77.00", "13.50", "-12.50", "70.00"] in page.rows
+    assert ["2", "80", "4"] in page.rows  # an earlier version did not record sizes
     charts = [image for image in page.images if image["class"] == "chart"]
     for image, name in zip(charts, ("curve.png", "confusion.png"), strict=True):
         assert base64.b64decode(image["src"].split(",")[1]) == (Path(run.folder) / name).read_bytes()
     assert "podnet (CNN): 76.00</text>" in (run.folder / "curve.svg").read_text()
+
+
+SIZE = {
+    "parameters": 1_234_567,
+    "multiply_adds": 68_925_952,
+    "bytes": {"network": 5_000_000, "exemplars": 250_000, "method_state": 0, "class_means": 25_600},
+}
+
+
+def with_sizes(run, **changes):
+    """The same run as a version recorded it that knows sizes and transfer."""
+    lines = [line | SIZE | changes for line in run.results()]
+    run.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_the_page_shows_sizes_where_they_were_recorded(tmp_path):
+    run = with_sizes(make_run(tmp_path / "a"))
+    lines = run.results()
+    del lines[0]["bytes"], lines[0]["parameters"], lines[0]["multiply_adds"]  # that task is older
+    run.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    draw_run(run, "t")
+    rows = Page(write_page(run, "t").read_text()).rows
+    assert ["2", "80", "1,234,567", "68.93", "5.00", "0.25", "0.00", "0.03", "5.28", "4"] in rows
+    assert ["0", "40", *["—"] * 7, "4"] in rows
+
+
+def test_what_was_recorded_goes_before_what_can_be_computed(tmp_path):
+    run = make_run(tmp_path / "a")
+    assert results.measured(run.results(), "backward_transfer", "cnn") == -12.5
+    assert results.measured(run.results()[:2], "learning_accuracy", "cnn") == 80.0
+    recorded = with_sizes(run, backward_transfer={"cnn": 1.0, "nme": None})
+    assert results.measured(recorded.results(), "backward_transfer", "cnn") == 1.0
+
+
+def test_intransigence_needs_joint_training_on_the_same_classes(tmp_path):
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", method="finetuning", nme=False, image_size=8)]
+    assert averages.transfer_grid(compare.grouped(runs), "t").columns == ("learning accuracy", "backward transfer")
+    for seed, better in ((1, 10.0), (2, 20.0)):
+        joint = make_run(tmp_path / f"joint{seed}", method="joint", nme=False, seed=seed, memory_per_class=1)
+        lines = joint.results()
+        for line in lines:
+            line["accuracy_per_task"]["cnn"] = [value + better for value in line["accuracy_per_task"]["cnn"]]
+        joint.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        runs.append(joint)
+    grid = averages.transfer_grid(compare.grouped(runs), "t")
+    assert grid.columns[2] == "intransigence"
+    found = {label.partition(",")[0].partition(" ")[0]: [cell.ours for cell in cells] for label, cells in grid.rows}
+    assert found["podnet"] == [(70.0,), (-12.5,), (15.0,)]  # of both joint runs; NME has the same
+    assert found["finetuning"][2] == ()  # other images
+    assert found["joint"] == [(80.0, 90.0), (-12.5, -12.5), ()]
+    assert any(note.startswith("Intransigence: ") for note in grid.notes)
+    lines = [line | {"new_classes": ["other"]} for line in runs[0].results()]
+    runs[0].results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    grid = averages.transfer_grid(compare.grouped(runs), "t")
+    assert all(cells[2].ours == () for _, cells in grid.rows)
+
+
+def test_sizes_side_by_side(tmp_path):
+    runs = [with_sizes(make_run(tmp_path / f"{seed}", seed=seed)) for seed in (1, 2)]
+    runs.append(make_run(tmp_path / "older", method="ucir"))
+    grid = averages.size_grid(compare.grouped(runs), "Size")
+    assert [label for label, _ in grid.rows] == ["podnet", "ucir"]
+    values = [value for cell in grid.rows[0][1] for value in cell.ours]
+    assert values == pytest.approx([1.234567, 68.925952, 5.0, 0.25, 0.0, 0.0256, 5.2756])
+    assert all(cell.ours == () for cell in grid.rows[1][1])
+    assert averages.size_grid(compare.grouped(runs[2:]), "Size") is None
+    text = "\n".join(map(str, [markdown(grid), html(grid)]))
+    assert "68.93" in text
+    assert "±" not in text  # both have the same
+
+
+def test_a_count_that_is_not_known_is_a_dash(tmp_path):
+    run = with_sizes(make_run(tmp_path / "a"), multiply_adds=None)
+    (row,) = averages.size_grid(compare.grouped([run]), "Size").rows
+    assert [bool(cell.ours) for cell in row[1]] == [True, False, True, True, True, True, True]
+    draw_run(run, "t")
+    rows = Page(write_page(run, "t").read_text()).rows
+    assert ["2", "80", "1,234,567", "—", "5.00", "0.25", "0.00", "0.03", "5.28", "4"] in rows

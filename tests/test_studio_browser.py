@@ -13,6 +13,9 @@ from studio_at_scale import make_run
 
 from coloured import photos_of
 from podnet.cli import main
+from podnet.report.page import write_page
+from podnet.report.plots import draw_run
+from podnet.runs.folder import Run
 from studio import runs_of, serving
 
 CHROMIUM = os.environ.get("PODNET_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -210,6 +213,42 @@ def test_a_run_of_many_classes_fits_and_its_heat_maps_are_labelled(tmp_path, ope
         while not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
             assert time.monotonic() < deadline
             page.wait_for_timeout(50)
+
+
+def test_what_a_run_takes_is_shown_and_nothing_scrolls_sideways(tmp_path, open_page, browser):
+    folder = make_run(tmp_path / "runs" / "large", 3, epochs=1, base=4)
+    size = {"parameters": 25_557_032, "multiply_adds": 16_869_405_696}
+    kept = {"network": 102_440_000, "exemplars": 2_200_000_000, "method_state": 400_000_000, "class_means": 8_192_000}
+    low = {"cnn": -100.0, "nme": -100.0}
+    more = size | {"bytes": kept, "memory": 20_000, "backward_transfer": low, "learning_accuracy": low}
+    lines = [json.loads(line) | more for line in (folder / "results.jsonl").read_text().splitlines()]
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with serving(tmp_path / "runs") as client:
+        page = open_page(address_of(client, "run"))
+        page.set_viewport_size({"width": 1400, "height": 900})
+        results = page.get_by_role("region", name="Results, NME, table")
+        results.wait_for()
+        assert results.evaluate("table => table.scrollWidth <= table.clientWidth")
+        assert results.locator("tbody tr").last.inner_text().split()[-4:-1] == ["-100", "-100", "2710.63"]
+        page.get_by_text("25,557,032 parameters, 16869.4 million multiply-adds an image").wait_for()
+        chart = page.locator("figure", has=page.get_by_role("heading", name="Megabytes kept"))
+        chart.locator(".plot[data-drawn=yes]").wait_for()
+        chart.get_by_text("As a table").click()
+        assert chart.locator("tbody tr").last.inner_text().split() == ["2", "102.44", "2200", "400", "8.19"]
+        with page.expect_download() as waiting:
+            page.get_by_label("Results, NME: save as CSV").click()
+        header, *_, last = waiting.value.path().read_text().splitlines()
+        saved = dict(zip(header.split(","), last.split(","), strict=False))
+        assert saved["parameters"] == "25557032"
+        assert saved["CNN backward transfer"] == "-100"
+    run = Run(folder)
+    draw_run(run, "large")
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(write_page(run, "large").as_uri())
+    tables = page.locator(".wide")
+    for number in range(3):  # after each task
+        assert tables.nth(number).evaluate("table => table.scrollWidth <= table.clientWidth")
+    page.close()
 
 
 def test_a_comparison_shows_what_there_is(tmp_path, open_page):

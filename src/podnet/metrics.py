@@ -66,6 +66,34 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     return float(np.mean(drops))
 
 
+def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
+    """Mean over the earlier tasks j of `a[k][j] - a[j][j]` after the last task k (Lopez-Paz and Ranzato, 2017).
+
+    `matrix` as in `forgetting`; below zero if old tasks got worse since they were learned. Zero after the first task.
+    """
+    last = len(matrix) - 1
+    if last < 1:
+        return 0.0
+    return float(np.mean([matrix[last][j] - matrix[j][j] for j in range(last)]))
+
+
+def learning_accuracy(matrix: Sequence[Sequence[float]]) -> float:
+    """Mean over the tasks j of `a[j][j]`, the accuracy on a task right after it was learned (Riemer et al., 2019)."""
+    if not matrix:
+        raise ValueError("learning accuracy needs the accuracies of at least one task.")
+    return float(np.mean([row[j] for j, row in enumerate(matrix)]))
+
+
+def intransigence(matrix: Sequence[Sequence[float]], joint: Sequence[Sequence[float]]) -> float:
+    """Mean over the tasks k of `r[k][k] - a[k][k]`: what is missing to joint training (Chaudhry et al., 2018).
+
+    `joint` is the matrix r of a run that trains on the images of all tasks so far; it has at least as many rows.
+    """
+    if len(joint) < len(matrix):
+        raise ValueError(f"intransigence of {len(matrix)} tasks needs as many of joint training, not {len(joint)}.")
+    return learning_accuracy(joint[: len(matrix)]) - learning_accuracy(matrix)
+
+
 def confusion_matrix(predictions: NDArray[np.integer], targets: NDArray[np.integer], classes: int) -> NDArray[np.int64]:
     """Counts (classes, classes): row = true class, column = predicted class."""
     if len(targets) and max(int(predictions.max()), int(targets.max())) >= classes:

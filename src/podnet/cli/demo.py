@@ -15,7 +15,8 @@ from podnet.cli.printing import say
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.processes import keep_freed_memory
-from podnet.report.compare import Captioned, comparison_grid, write_report
+from podnet.report.averages import comparison_grid
+from podnet.report.compare import Captioned, write_report
 from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number

@@ -17,7 +17,7 @@ from podnet.cli.given import Chosen, resumed
 from podnet.cli.printing import failure_of, say
 from podnet.errors import ConfigError, PodnetError
 from podnet.processes import is_member
-from podnet.report.compare import comparison_grid
+from podnet.report.averages import comparison_grid
 from podnet.report.results import spread
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import Run, folder_name, method_name

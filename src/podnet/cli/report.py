@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from podnet.cli.printing import say
 from podnet.errors import PodnetError
-from podnet.report.compare import Captioned, comparison_grid, comparison_panel, described, grouped, write_report
-from podnet.report.grid import rich_tables
+from podnet.report.averages import comparison_grid, size_grid, transfer_grid
+from podnet.report.compare import Captioned, comparison_panel, described, grouped, write_report
+from podnet.report.grid import Grid, rich_tables
 from podnet.report.plots import figure_of
 from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
@@ -31,11 +32,11 @@ def report_command(known: argparse.Namespace) -> int:
     groups = grouped(runs)
     pairs = [(label, run) for label, members in groups.items() for run in members]
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    grid = comparison_grid(groups, "Averages")
+    grids = _grids(groups)
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
     intro = "All numbers in percent; lower forgetting is better."
-    path = write_report(output, f"Report of {count}", intro, [grid, curves], pairs)
-    console.print(*rich_tables(grid, console.width), sep="\n")
+    path = write_report(output, f"Report of {count}", intro, [*grids, curves], pairs)
+    _print(grids, console)
     say(console, f"report: {path}")
     return 0
 
@@ -54,8 +55,19 @@ def compare_command(known: argparse.Namespace) -> int:
             console.print(settings_table(labels[block], configs[block], options), "")
     for block in blocks:
         console.print(accuracy_table(labels[block], series[block]), "")
-    console.print(*rich_tables(comparison_grid(grouped(runs), "averages"), console.width), sep="\n")
+    _print(_grids(grouped(runs)), console)
     return 0
+
+
+def _grids(groups: Mapping[str, Sequence[Run]]) -> list[Grid]:
+    size = size_grid(groups, "Size after the last task")
+    averages, transfer = comparison_grid(groups, "Averages"), transfer_grid(groups, "Learning and transfer")
+    return [averages, transfer, *([size] if size else [])]
+
+
+def _print(grids: Sequence[Grid], console: Console) -> None:
+    for grid in grids:
+        console.print(*rich_tables(grid, console.width), sep="\n")
 
 
 def _find_runs(folders: Sequence[str], console: Console) -> list[Run]:

@@ -22,12 +22,12 @@ from podnet.processes import is_member, keep_freed_memory
 from podnet.report.page import write_page
 from podnet.report.plots import draw_run
 from podnet.report.results import why_missing
-from podnet.report.tables import results_table, summary
+from podnet.report.tables import results_table, size_summary, summary
 from podnet.runs.config import resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run, folder_name
+from podnet.runs.loggers import logged, logger_names, loggers
 from podnet.runs.loop import Existing, Record, run
-from podnet.runs.tensorboard import logged
 
 
 def run_command(
@@ -35,6 +35,7 @@ def run_command(
 ) -> int:
     """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
     wanted = given_options(known, words, parser)
+    logger_names(known.logger)  # a mistake there should cost no run
     if is_repeated(known):
         return repeat(known, wanted, lambda chosen, command: _carry_out(chosen, known, command))
     chosen = _chosen_run(known, wanted)
@@ -53,6 +54,7 @@ def run_command(
 def _carry_out(chosen: Chosen, known: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Perform a run and show it; with several processes, each is started with these arguments."""
     record, experiment, existing = chosen
+    by = loggers(logger_names(known.logger), record)
     if experiment.devices * experiment.num_nodes > 1 and not is_member():
         launch(arguments, record.folder, experiment.devices, experiment.num_nodes, known.address)
         return
@@ -63,21 +65,21 @@ def _carry_out(chosen: Chosen, known: argparse.Namespace, arguments: Sequence[st
         if team.is_main:
             if existing == "resume" and not record.exists():
                 print(f"nothing to resume in {record.folder}: starting a new run.")
-            _show(records, record, experiment, known.tensorboard)
+            _show(logged(records, record, by), record, experiment)
         else:
             deque(records, maxlen=0)
 
 
-def _show(records: Iterator[Record], record: Run, experiment: Experiment, tensorboard: bool) -> None:
+def _show(records: Iterator[Record], record: Run, experiment: Experiment) -> None:
     """Show a run to its end, then write its table and page."""
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
     console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
-    show(logged(records, record) if tensorboard else records, console)
+    show(records, console)
     results = record.results()
     console.print(results_table(results, title))
     reason = why_missing(results) or experiment.method.no_inference
-    for text in filter(None, (reason, summary(results), _draw(record, title))):
+    for text in filter(None, (reason, summary(results), size_summary(results), _draw(record, title))):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -75,7 +75,8 @@ RUN: Table = (
     ("--resume", "RUN", "continue a run, or a folder of --seeds; without RUN, what is in --output, or begin it there"),
     ("--from-base", "RUN", "take the first task from another run with the same settings"),
     ("--allow-changed-method", None, "resume even if the file of --method was edited"),
-    ("--tensorboard", None, "write event files for TensorBoard beside the run"),
+    ("--logger", "NAME,...", "also write the numbers for other programs: csv, tensorboard, wandb, mlflow"),
+    ("--tensorboard", None, "the same as --logger tensorboard"),
     ("--print-config", None, "check the options and the data, print the configuration as YAML, stop"),
 )
 SEARCH: Table = (
@@ -92,7 +93,9 @@ FLAGS: dict[str, dict[str, Any]] = {
     "--over": {"action": "append", "default": []},
     "--trials": {"type": int, "default": 10},
     "--inference": {"choices": ("cnn", "nme"), "default": "cnn"},
-    **dict.fromkeys(("--overwrite", "--allow-changed-method", "--tensorboard", "--print-config"), SWITCH),
+    "--logger": {"action": "append", "default": []},
+    "--tensorboard": {"dest": "logger", "action": "append_const", "const": "tensorboard"},
+    **dict.fromkeys(("--overwrite", "--allow-changed-method", "--print-config"), SWITCH),
 }
 EXPERIMENT_OPTIONS = tuple(option.removeprefix("--").replace("-", "_") for option, _, _ in EXPERIMENT)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from podnet.data.photos import Photos
-from podnet.data.sources import Shelf
+from podnet.data.sources import Shelf, content_lengths
 from podnet.errors import DataError
 
 Images = Tensor | Photos
@@ -41,6 +41,19 @@ def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str])
     """Fail if skipping unreadable photos leaves a class without images."""
     if lost := sorted(set(targets.tolist()) - set(targets[readable].tolist())):
         raise DataError(f"no photo of class {names[lost[0]]!r} could be read; fix the photos or leave the class out.")
+
+
+def shape_of(images: Images) -> tuple[int, int, int]:
+    """Channels, height and width of each image, as the network gets it."""
+    if isinstance(images, Photos):
+        return 3, images.size, images.size
+    _, channels, height, width = images.shape
+    return channels, height, width
+
+
+def stored_bytes(images: Images) -> int:
+    """Bytes of self-contained images as they are stored: pixels, or encoded photos."""
+    return sum(content_lengths(images.sources)) if isinstance(images, Photos) else images.nbytes
 
 
 def join(first: Images, second: Images) -> Images:

@@ -159,6 +159,21 @@ class Shelf:
         return tuple(taken), None
 
 
+def content_lengths(sources: Sources) -> list[int]:
+    """Bytes of each photo in memory or in a pack; no pack is read."""
+    chosen = selection(sources)
+    lengths = []
+    for number, row in chosen.places().tolist():
+        part = chosen.parts[number]
+        if isinstance(part, Pack):
+            lengths.append(int(part.ends[row] - (part.ends[row - 1] if row else 0)))
+        elif isinstance(content := part[row], bytes):
+            lengths.append(len(content))
+        else:
+            raise ValueError("only photos in memory or in packs have a length; use kept().")
+    return lengths
+
+
 def state_of(sources: Sources) -> dict[str, Tensor]:
     """Contents in memory as tensors; for packs, their names and the rows there."""
     chosen = selection(sources)

@@ -100,14 +100,18 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON line completely or not at all: a failed write is undone."""
-    line = (json.dumps(record) + "\n").encode()
+    """Append one JSON line completely or not at all."""
+    append(path, (json.dumps(record) + "\n").encode())
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append to a file completely or not at all: a failed write is undone."""
     try:
         with open(path, "ab", buffering=0) as file:  # a buffer would be flushed again on close
             size = file.tell()
             try:
-                while line:
-                    line = line[file.write(line) :]
+                while data:
+                    data = data[file.write(data) :]
                 os.fsync(file.fileno())
             except OSError:
                 os.truncate(path, size)

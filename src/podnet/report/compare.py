@@ -1,4 +1,4 @@
-"""Compare runs: which belong together, their table, their curves, and a report in a folder."""
+"""Compare runs: which belong together, their curves, and a report in a folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from podnet.io.files import write_atomically
-from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown
+from podnet.report.grid import Grid, csv_text, html, latex, markdown
 from podnet.report.markup import Html, escaped, paragraphs, picture, write_document
 from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of, save_figure
-from podnet.report.results import common_tasks, progress, shown_inferences, why_missing
+from podnet.report.results import progress
 from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
 from podnet.report.tables import summary
 from podnet.runs.folder import CHANGEABLE, Run, method_name, tasks_in_words
@@ -26,14 +26,6 @@ PROTOCOL = (
     *("sizes", "visits", "memory_per_class", "memory_total", "validation", "mirror"),
 )
 OWN_DATA = ("npz", "imagenet")  # the user's own data; other datasets are the same everywhere
-UPPER_BOUNDS = ("joint",)  # methods that train on the images of all tasks
-MEASURES = {
-    "average incremental accuracy": "average_incremental_accuracy",
-    "last accuracy": "accuracy",
-    "forgetting": "forgetting",
-    "old": "old_accuracy",
-    "new": "new_accuracy",
-}
 
 
 def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tuple[str, Run]]:
@@ -43,7 +35,7 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
     method. Repetitions (another order or seed) share a label unless `repetitions_apart`.
     """
     configs = [run.config() for run in runs]
-    configs = [config | {"data_path": _own_data(config)} for config in configs]
+    configs = [config | {"data_path": own_data(config)} for config in configs]
     ignored = {"method", *CHANGEABLE, *(() if repetitions_apart else REPEATED)} - {"data_path"}
     return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
 
@@ -62,7 +54,7 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
     return ", ".join(parts)
 
 
-def _own_data(config: Mapping[str, Any]) -> str | None:
+def own_data(config: Mapping[str, Any]) -> str | None:
     """The resolved path of the data, if it is the user's own."""
     path = config.get("data_path")
     return str(Path(path).expanduser().resolve()) if path and config.get("dataset") in OWN_DATA else None
@@ -82,37 +74,6 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
         marked = ", ".join(filter(None, [label, progress(run.results())]))
         groups.setdefault(marked, []).append(run)
     return groups
-
-
-def comparison_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
-    """One row per group and inference, over the tasks that all runs of the group have."""
-    rows = []
-    for label, runs in groups.items():
-        series = [run.results() for run in runs]
-        tasks = common_tasks(series)
-        last = tasks[-1] if tasks else ()
-        for inference in shown_inferences(series[0]):
-            cells = []
-            for measure in MEASURES.values():
-                values = [line[measure][inference] for line in last]
-                # A network that only predicts new classes is always right about them.
-                best_counts = measure != "new_accuracy" and not progress(series[0]) and not _is_upper_bound(runs[0])
-                cells.append(Cell(tuple(value for value in values if value is not None), competes=best_counts))
-            rows.append((f"{label} ({inference.upper()})", tuple(cells)))
-    reasons = {label: why_missing(runs[0].results()) for label, runs in groups.items()}
-    notes = [f"{label}: {reason}" for label, reason in reasons.items() if reason]
-    if any(len(runs) > 1 for runs in groups.values()):
-        notes.append("Mean ± sample standard deviation over runs that differ only by class order and seed.")
-    if any(progress(run.results()) for runs in groups.values() for run in runs):
-        notes.append("Rows marked 'n of m tasks' are unfinished and not ranked.")
-    if bounds := {method_name(runs[0].config()) for runs in groups.values() if _is_upper_bound(runs[0])}:
-        words = "Upper bound, trained on the images of all tasks and not ranked"
-        notes.append(f"{words}: {', '.join(bounds)}.")
-    return Grid(title, "method", tuple(MEASURES), tuple(rows), notes=tuple(notes), lowest=("forgetting",))
-
-
-def _is_upper_bound(run: Run) -> bool:
-    return method_name(run.config()) in UPPER_BOUNDS
 
 
 def comparison_panel(groups: Mapping[str, Sequence[Run]], title: str) -> Panel:

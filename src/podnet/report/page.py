@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from podnet.report.markup import Html, paragraphs, picture, row, table, write_document
-from podnet.report.results import Results, number, shown_inferences, why_missing
+from podnet.report.results import (
+    MISSING,
+    PARTS,
+    Results,
+    measured,
+    megabytes,
+    number,
+    shown_inferences,
+    why_missing,
+)
 from podnet.report.sections import accuracy_matrices, configuration, environment, timings
 from podnet.report.tables import COLUMNS, summary
 from podnet.runs.folder import Run
+
+MEASURES = COLUMNS | {"backward_transfer": "backward transfer", "learning_accuracy": "learning accuracy"}
 
 
 def write_page(run: Run, title: str) -> Path:
@@ -18,7 +29,8 @@ def write_page(run: Run, title: str) -> Path:
         paragraphs(f"{summary(results)}\n\n{why_missing(results)}"),
         picture((run.folder / "curve.png").read_bytes(), "Accuracy on all classes seen, after each task."),
         "<h2>After each task</h2>",
-        _results(results),
+        *(_measures(results, inference) for inference in shown_inferences(results)),
+        _sizes(results),
         "<h2>Accuracy on the classes of each task</h2><p>Rows: after each task. Columns: the classes of each task.</p>",
         accuracy_matrices(results),
         *(_numbers(results, inference) for inference in shown_inferences(results)),
@@ -34,14 +46,29 @@ def write_page(run: Run, title: str) -> Path:
     return write_document(run.folder / "report.html", title, parts)
 
 
-def _results(results: Results) -> Html:
-    measured = [(inference, measure) for inference in shown_inferences(results) for measure in COLUMNS]
-    header = ["task", "classes", "memory", *(f"{i.upper()} {COLUMNS[measure]}" for i, measure in measured), "seconds"]
+def _measures(results: Results, inference: str) -> Html:
+    """A table for each inference: both side by side would be too wide for a screen."""
     rows = []
-    for r in results:
-        values = [number(r[measure][inference]) for inference, measure in measured]
-        rows.append([r["task"], r["seen"], r["memory"], *values, f"{sum(r['seconds'].values()):.0f}"])
-    return table(row(header, "th"), rows)
+    for end, line in enumerate(results, start=1):
+        values = [measured(results[:end], measure, inference) for measure in MEASURES]
+        rows.append([line["task"], line["seen"], *map(number, values)])
+    return table(row(["task", "classes", *MEASURES.values()], "th"), rows, inference.upper())
+
+
+def _sizes(results: Results) -> Html:
+    """Exemplars, what the learner takes as far as it was recorded, and seconds."""
+    sized = any("bytes" in line for line in results)
+    parts = [*PARTS.values(), "all"]
+    names = ["parameters", "million multiply-adds", *(f"{part} MB" for part in parts)] if sized else []
+    rows = []
+    for line in results:
+        operations, kept, sizes = line.get("multiply_adds"), megabytes(line), []
+        if sized:
+            parameters = f"{line['parameters']:,}" if "parameters" in line else MISSING
+            operations = None if operations is None else operations / 1e6
+            sizes = [parameters, number(operations), *(number(kept.get(part)) for part in parts)]
+        rows.append([line["task"], line["memory"], *sizes, f"{sum(line['seconds'].values()):.0f}"])
+    return table(row(["task", "memory", *names, "seconds"], "th"), rows, "Size and time")
 
 
 def _numbers(results: Results, inference: str) -> Html:

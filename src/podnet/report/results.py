@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from statistics import mean, stdev
 from typing import Any
 
-from podnet.metrics import INFERENCES
+from podnet.metrics import INFERENCES, backward_transfer, learning_accuracy
 
 Results = Sequence[dict[str, Any]]  # one line per task
 
@@ -42,6 +42,33 @@ def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
     line are over the same tasks in all runs.
     """
     return list(takewhile(lambda lines: len({line["seen"] for line in lines}) == 1, zip(*series, strict=False)))
+
+
+def matrix_of(results: Results, inference: str) -> list[list[float]]:
+    """The accuracy on the classes of each task (column) after each task (row)."""
+    return [line["accuracy_per_task"][inference] for line in results]
+
+
+FROM_MATRIX = {"backward_transfer": backward_transfer, "learning_accuracy": learning_accuracy}
+
+
+def measured(results: Results, measure: str, inference: str) -> float | None:
+    """A measure after the last of these tasks; where an earlier version did not record it, it is computed."""
+    if measure in results[-1]:
+        value: float | None = results[-1][measure][inference]
+        return value
+    return FROM_MATRIX[measure](matrix_of(results, inference))
+
+
+PARTS = {"network": "network", "exemplars": "exemplars", "method_state": "method state", "class_means": "class means"}
+
+
+def megabytes(line: Mapping[str, Any]) -> dict[str, float]:
+    """Megabytes kept after a task by part, and of all; empty if an earlier version did not record them."""
+    if "bytes" not in line:
+        return {}
+    kept = {name: line["bytes"][part] / 1e6 for part, name in PARTS.items()}
+    return kept | {"all": sum(kept.values())}
 
 
 def progress(results: Results) -> str:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from podnet.report.results import MISSING, Results, number, shown_inferences
+from podnet.report.results import MISSING, PARTS, Results, megabytes, number, shown_inferences
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -45,6 +45,17 @@ def summary(results: Results) -> str:
         lost = number(last["forgetting"][inference])
         parts.append(f"{inference.upper()} {average} (forgetting {lost})")
     return "average incremental accuracy: " + ", ".join(parts)
+
+
+def size_summary(results: Results) -> str:
+    """One line: what the learner takes after the last task; empty if an earlier version recorded it."""
+    last, kept = results[-1], megabytes(results[-1])
+    if not kept:
+        return ""
+    parts = ", ".join(f"{name} {kept[name]:.2f}" for name in PARTS.values() if kept[name])
+    operations = last["multiply_adds"]
+    speed = "" if operations is None else f", {operations / 1e6:.1f} million multiply-adds an image"
+    return f"kept: {kept['all']:.2f} MB ({parts}); {last['parameters']:,} parameters{speed}"
 
 
 def differing_options(configs: Sequence[dict[str, Any]]) -> list[str]:

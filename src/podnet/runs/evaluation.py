@@ -22,10 +22,14 @@ MEASURES = (
     "accuracy_top5",
     "average_incremental_accuracy",
     "forgetting",
+    "backward_transfer",
+    "learning_accuracy",
     "old_accuracy",
     "new_accuracy",
     "accuracy_per_task",
 )
+
+HISTORY = ("accuracy", "accuracy_per_task")  # of earlier tasks, which an earlier version may have recorded
 
 
 def evaluate(
@@ -48,7 +52,7 @@ def evaluate(
             continue
         ranked = labels.cpu()
         predictions[inference] = ranked[:, 0].contiguous()
-        history = [{measure: line[measure][inference] for measure in MEASURES} for line in earlier]
+        history = [{measure: line[measure][inference] for measure in HISTORY} for line in earlier]
         for measure, value in _measure(ranked.numpy(), targets, task.old, task_of_class, history).items():
             result[measure][inference] = value
     return result, predictions
@@ -72,11 +76,14 @@ def _measure(
     accuracy = metrics.accuracy(first, targets)
     row = metrics.accuracy_per_task(first, targets, task_of_class)
     accuracies = [*(line["accuracy"] for line in history), accuracy]
+    matrix = [*(line["accuracy_per_task"] for line in history), row]
     return {
         "accuracy": accuracy,
         "accuracy_top5": metrics.accuracy(ranked, targets),
         "average_incremental_accuracy": metrics.average_incremental_accuracy(accuracies),
-        "forgetting": metrics.forgetting([*(line["accuracy_per_task"] for line in history), row]),
+        "forgetting": metrics.forgetting(matrix),
+        "backward_transfer": metrics.backward_transfer(matrix),
+        "learning_accuracy": metrics.learning_accuracy(matrix),
         "old_accuracy": metrics.accuracy(first[is_old], targets[is_old]) if old else None,
         "new_accuracy": metrics.accuracy(first[~is_old], targets[~is_old]),
         "accuracy_per_task": row,

@@ -6,7 +6,9 @@
     results.jsonl       one object per task
     epochs.jsonl        one object per epoch: losses, learning rate, seconds
     failure.json        the error that ended a failed run; removed on resume
-    tensorboard/        event files, if requested
+    tensorboard/        event files, if requested with --logger
+    metrics.csv         the numbers of both files one a line, likewise
+    wandb/, mlflow/     the files of these programs, likewise
     predictions/        for the test images after each task, for confusion matrices
     checkpoints/        the newest states of the learner, and the one after the training of the first task
     exemplars/          photos that do not fit into memory, one pack per task
@@ -37,6 +39,7 @@ FILES = (
     "results.jsonl",
     "epochs.jsonl",
     "failure.json",
+    "metrics.csv",
     "report.html",
     "curve.png",
     "curve.svg",
@@ -98,6 +101,10 @@ class Run:
         self.predictions = self.folder / "predictions"
         self.checkpoints = self.folder / "checkpoints"
         self.exemplars = self.folder / "exemplars"
+
+    @property
+    def table_file(self) -> Path:
+        return self.folder / "metrics.csv"
 
     def exists(self) -> bool:
         """Whether the folder holds anything of a run, its configuration or its output."""
@@ -209,7 +216,7 @@ class Run:
             for path in folder.glob("*.safetensors"):
                 path.unlink()
             folder.mkdir(parents=True, exist_ok=True)
-        for folder in (self.events, self.exemplars):
+        for folder in (self.events, self.folder / "wandb", self.folder / "mlflow", self.exemplars):
             shutil.rmtree(folder, ignore_errors=True)
         self.remove_unfinished()
 

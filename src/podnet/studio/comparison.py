@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from podnet.paper.numbers import published
-from podnet.report.compare import comparison_grid, comparison_panel, grouped
+from podnet.report.averages import comparison_grid, transfer_grid
+from podnet.report.compare import comparison_panel, grouped
 from podnet.report.results import MISSING
 from podnet.report.tables import differing_options
 from podnet.runs.folder import Run
@@ -18,7 +19,8 @@ def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:
     named = list(zip(runs, names, strict=True))
     shown = [(run, name) for run, name in named if run.results()]
     groups = grouped([run for run, _ in shown])
-    panel, grid = comparison_panel(groups, ""), comparison_grid(groups, "")
+    panel, grid, transfer = comparison_panel(groups, ""), comparison_grid(groups, ""), transfer_grid(groups, "")
+    cells = [(label, own + other) for (label, own), (_, other) in zip(grid.rows, transfer.rows, strict=True)]
     configs = [run.config() for run, _ in shown]
     paper = {row: number for config in configs for row, number in published(config).items()}
     return Comparison(
@@ -34,9 +36,9 @@ def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:
             for line in panel.lines
         ],
         paper=[Published(row, number.mean, number.std) for row, number in paper.items()],
-        columns=list(grid.columns),
-        rows=[Row(label, [_value(cell.ours) for cell in cells]) for label, cells in grid.rows],
-        notes=list(grid.notes),
+        columns=[*grid.columns, *transfer.columns],
+        rows=[Row(label, [_value(cell.ours) for cell in row]) for label, row in cells],
+        notes=list(dict.fromkeys(grid.notes + transfer.notes)),
         options={
             option: [str(config.get(option, MISSING)) for config in configs] for option in differing_options(configs)
         },

@@ -85,20 +85,45 @@ export function losses(chart, epochs, phase) {
     { columns: ["task", "epoch", "rate", ...terms], rows: own.map((line) => [line.task, line.epoch + 1, line.rate, ...terms.map((term) => line.losses[term] ?? null)]) });
 }
 
-export function seconds(chart, results) {
-  const stages = [...new Set(results.toReversed().flatMap((line) => Object.keys(line.seconds)))];
-  const x = results.map((line) => line.task);
-  chart.show(stages.map((stage, i) => ({ type: "bar", x, y: results.map((line) => line.seconds[stage] ?? 0), name: plain(stage), marker: { color: TERMS[i % TERMS.length] }, hovertemplate: `task %{x}, ${plain(stage)}: %{y:.2f} s<extra></extra>` })),
-    { barmode: "stack", xaxis: { title: { text: "task" } }, yaxis: { title: { text: "seconds" } } },
-    { columns: ["task", ...stages], rows: results.map((line) => [line.task, ...stages.map((stage) => line.seconds[stage] ?? 0)]) });
+// Bars of stacked parts, one bar a task; `parts` gives the parts of a line by name.
+function stacked(chart, results, parts, { title, unit }) {
+  const names = [...new Set(results.toReversed().flatMap((line) => Object.keys(parts(line))))];
+  const value = (line, name) => parts(line)[name] ?? 0;
+  chart.show(names.map((name, i) => ({ type: "bar", x: results.map((line) => line.task), y: results.map((line) => value(line, name)), name: plain(name), marker: { color: TERMS[i % TERMS.length] }, hovertemplate: `task %{x}, ${plain(name)}: %{y:.2f} ${unit}<extra></extra>` })),
+    { barmode: "stack", xaxis: { title: { text: "task" } }, yaxis: { title: { text: title } } },
+    { columns: ["task", ...names], rows: results.map((line) => [line.task, ...names.map((name) => value(line, name))]) });
 }
 
-const MEASURES = [["accuracy", "all"], ["old_accuracy", "old"], ["new_accuracy", "new"], ["average_incremental_accuracy", "average"], ["forgetting", "forgetting"]];
+export const seconds = (chart, results) => stacked(chart, results, (line) => line.seconds, { title: "seconds", unit: "s" });
 
-// A row a task, with the measures of some inferences.
-export function resultTable(results, kinds) {
+// Runs of earlier versions did not record what they keep.
+const partsKept = (line) => Object.fromEntries(Object.entries(line.bytes ?? {}).map(([part, bytes]) => [part.replace("_", " "), bytes / 1e6]));
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+
+export function kept(chart, results) {
+  chart.element.hidden = !results.some((line) => line.bytes);
+  if (!chart.element.hidden) stacked(chart, results, partsKept, { title: "megabytes", unit: "MB" });
+}
+
+const MEASURES = [["accuracy", "all"], ["old_accuracy", "old"], ["new_accuracy", "new"], ["average_incremental_accuracy", "average"], ["forgetting", "forgetting"], ["backward_transfer", "backward transfer"], ["learning_accuracy", "learning"]];
+const megabytesKept = (line) => (line.bytes ? sum(Object.values(partsKept(line))) : null);
+const SIZES = [["parameters", (line) => line.parameters ?? null], ["multiply-adds", (line) => line.multiply_adds ?? null], ["kept, MB", megabytesKept]];
+const SHOWN_SIZES = SIZES.slice(2); // `sizeWords` says the others, which hardly change from task to task
+
+// A row a task, with the measures of some inferences, and what the learner takes where it was recorded.
+function tableWith(results, kinds, wanted) {
   const heading = (inference, name) => (kinds.length > 1 ? `${NAMES[inference]} ${name}` : name);
-  return { columns: ["task", "classes", "memory", ...kinds.flatMap((i) => MEASURES.map(([, name]) => heading(i, name))), "seconds"],
-    rows: results.map((line) => [line.task, line.seen, line.memory, ...kinds.flatMap((i) => MEASURES.map(([measure]) => line[measure][i])), Object.values(line.seconds).reduce((a, b) => a + b, 0)]) };
+  const measures = MEASURES.filter(([measure]) => results.some((line) => line[measure]));
+  const sizes = wanted.filter(([, size]) => results.some((line) => size(line) !== null));
+  return { columns: ["task", "classes", "memory", ...kinds.flatMap((i) => measures.map(([, name]) => heading(i, name))), ...sizes.map(([name]) => name), "seconds"],
+    rows: results.map((line) => [line.task, line.seen, line.memory, ...kinds.flatMap((i) => measures.map(([measure]) => line[measure]?.[i] ?? null)), ...sizes.map(([, size]) => size(line)), sum(Object.values(line.seconds))]) };
 }
 
+export const resultTable = (results, inference) => tableWith(results, [inference], SHOWN_SIZES);
+export const wholeTable = (results) => tableWith(results, inferencesOf(results), SIZES);
+
+export function sizeWords(results) {
+  const { parameters, multiply_adds: operations } = results.at(-1) ?? {};
+  if (!parameters) return "";
+  return `After the last task: ${parameters.toLocaleString("en")} parameters${operations ? `, ${number(operations / 1e6, 1)} million multiply-adds an image` : ""}.`;
+}

@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { h, number, request, titledTable } from "./dom.js";
-import { balance, confusion, curve, inferencesOf, losses, matrix, NAMES, perClass, resultTable, seconds } from "./run-charts.js";
+import { balance, confusion, curve, inferencesOf, kept, losses, matrix, NAMES, perClass, resultTable, seconds, sizeWords, wholeTable } from "./run-charts.js";
 import { progressWords, stateMark, track } from "./runs.js";
 import { listen, store } from "./store.js";
 
@@ -41,6 +41,7 @@ class Numbers {
       classes: new Chart("Each class: when new, and now", { height: 420 }),
       confusion: new Chart("Confusion matrix after the last task", { height: 460 }),
       seconds: new Chart("Seconds by stage"),
+      kept: new Chart("Megabytes kept after each task, by part"),
     };
     this.inference = "nme";
     this.losses = new Map();
@@ -65,7 +66,9 @@ class Numbers {
     balance(this.charts.balance, results, this.inference);
     matrix(this.charts.matrix, results, this.inference);
     seconds(this.charts.seconds, results);
-    this.table.replaceChildren(titledTable(`Results, ${NAMES[this.inference]}`, resultTable(results, [this.inference]), { whole: resultTable(results, kinds) }));
+    kept(this.charts.kept, results);
+    this.table.replaceChildren(titledTable(`Results, ${NAMES[this.inference]}`, resultTable(results, this.inference), { whole: wholeTable(results) }),
+      h("p", { class: "soft small-text" }, sizeWords(results)));
   }
 
   drawClasses(classes) {

@@ -1,0 +1,37 @@
+"""TensorBoard event files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from podnet.errors import MissingPackageError
+from podnet.runs.folder import Run
+from podnet.runs.loggers.rows import Row
+
+
+class TensorBoardLogger:
+    """Losses and learning rate by epoch of a phase, measures by classes seen."""
+
+    def __init__(self, run: Run) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise MissingPackageError("event files need TensorBoard: pip install 'podnet[tensorboard]'.") from error
+        self.folder = run.events
+        self._writer_class: type[Any] = SummaryWriter
+        self._writer: Any = None
+
+    def write(self, rows: Sequence[Row]) -> None:
+        if self._writer is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._writer = self._writer_class(str(self.folder))
+        for row in rows:
+            for name, value in row.scalars.items():
+                self._writer.add_scalar(name, value, row.step)
+        self._writer.flush()
+
+    def close(self, failed: bool) -> None:
+        if self._writer is not None:
+            self._writer.close()
