@@ -251,6 +251,59 @@ def linear(embedding, weights):
     return [[dot(row[:-1], h) + float(row[-1]) for row in weights] for h in embedding]
 
 
+# ---- the terms of other methods -------------------------------------------------------------------------------------
+
+
+def cross_entropy_among(logits, targets, classes_of):
+    """Softmax cross-entropy of each image among the classes that `classes_of` gives for its target."""
+    losses = []
+    for row, target in zip(logits, targets, strict=True):
+        among = list(classes_of(target))
+        losses.append(-math.log(softmax([float(row[c]) for c in among])[among.index(target)]))
+    return mean(losses)
+
+
+def taskwise_distillation(logits, old_logits, sizes, temperature):
+    """SS-IL: the divergence of the teacher's softmax from the student's, of each old task by itself, summed."""
+    losses = []
+    for row, old_row in zip(logits, old_logits, strict=True):
+        first, terms = 0, []
+        for size in sizes:
+            own = range(first, first + size)
+            wanted, given = (softmax([float(side[c]) / temperature for c in own]) for side in (old_row, row))
+            terms.append(total(w * math.log(w / g) for w, g in zip(wanted, given, strict=True)))
+            first += size
+        losses.append(temperature**2 * total(terms))
+    return mean(losses)
+
+
+def discrepancy(old_maps, new_maps, importance):
+    """AFC: the distance of each channel, as a unit vector of its squared values, times the channel's importance."""
+    stages = []
+    for old, new, weights in zip(old_maps, new_maps, importance, strict=True):
+        terms = []
+        for b in range(len(old)):
+            for c in range(old.shape[1]):
+                a, n = (unit([float(x) ** 2 for x in maps[b, c].flatten()]) for maps in (old, new))
+                terms.append(float(weights[c]) * math.sqrt(squared_distance(a, n)))
+        stages.append(mean(terms))
+    return mean(stages)
+
+
+def correlation(embedding, targets):
+    """CwD: the squared Frobenius norm of each class's correlation matrix, over its size; mean over the classes."""
+    rows = [unit(row) for row in embedding]
+    norms = []
+    for label in sorted({int(t) for t in targets}):
+        own = [row for row, t in zip(rows, targets, strict=True) if t == label]
+        if len(own) < 2:
+            continue
+        columns = [[x - mean(column) for x in column] for column in zip(*own, strict=True)]
+        squares = [(dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))) ** 2 for a in columns for b in columns]
+        norms.append(total(squares) / len(columns) ** 2)
+    return mean(norms)
+
+
 # ---- exemplars ----------------------------------------------------------------------------------------------------
 
 

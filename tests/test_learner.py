@@ -17,7 +17,7 @@ from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import class_incremental
 
 FIVE_EACH = ExemplarMemory(5)
-QUICK = {"podnet": {"finetune_epochs": 1}, "ucir": {"finetune_epochs": 1}, "bic": {"bias_epochs": 2}}
+QUICK = {key: {"finetune_epochs": 1} for key in ("podnet", "afc", "cwd", "ucir")} | {"bic": {"bias_epochs": 2}}
 
 
 @pytest.fixture(scope="module")

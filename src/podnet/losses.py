@@ -183,6 +183,16 @@ def distillation(logits: Tensor, old_logits: Tensor, temperature: float = 2.0) -
     return F.cross_entropy(logits[:, : old_logits.shape[1]] / temperature, wanted)
 
 
+def cross_entropy_with_or_without_exemplars(logits: Tensor, targets: Tensor, old: int) -> Tensor:
+    """Cross-entropy among all classes, or among those after the `old` first ones if the batch has no exemplars.
+
+    Without exemplars nothing would balance the push that each new image gives to the outputs of old classes.
+    """
+    if (targets < old).any():
+        return F.cross_entropy(logits, targets)
+    return F.cross_entropy(logits[:, old:], targets - old)
+
+
 FEWEST = 20  # images needed to fit a temperature
 TEMPERATURES = torch.logspace(-3, 1.5, 91).tolist()
 

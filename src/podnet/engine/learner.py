@@ -30,7 +30,7 @@ from podnet.methods.networks import new_network
 from podnet.methods.phases import Phase, Pool
 from podnet.nets.backbones import Backbone
 from podnet.nets.building import start_from
-from podnet.nets.network import Network, Outputs, frozen_copy
+from podnet.nets.network import Network, Outputs, frozen_copy, in_full_precision
 from podnet.randomness import derive, seeded
 from podnet.scenario.tasks import Task
 
@@ -229,7 +229,7 @@ class Learner:
                 yield from batches.compute_features()
         with timed(self.seconds, "after_task"), seeded(self.seed, "after_task", task.index):
             self.network.eval().requires_grad_()
-            kept = checked(self.method.after_task(self.network, batches, self.kept), self.method)
+            kept = checked(self.method.after_task(in_full_precision(self.network), batches, self.kept), self.method)
             self.network.zero_grad()
             self.kept = self.team.from_main(lambda: {name: value.cpu() for name, value in kept.items()})
             self.team.copy_from_main(self.network)

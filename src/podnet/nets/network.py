@@ -87,6 +87,13 @@ def compile_backbone(network: Network, batch_size: int) -> None:
     network.backbone.compile(dynamic=False)
 
 
+def in_full_precision(network: Network) -> Network:
+    """The same network with the same weights, in float32 and not compiled, so that each of its maps has a gradient."""
+    view = copy.copy(network)  # the modules are the same objects
+    view.mixed, view.compiled_batch = None, None
+    return view
+
+
 def frozen_copy(network: Network) -> Network:
     """The teacher: a copy in evaluation mode, without gradients, with BatchNorm folded into the convolutions."""
     teacher = copy.deepcopy(network).eval()
