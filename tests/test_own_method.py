@@ -36,7 +36,7 @@ def test_runs_stand_side_by_side_in_the_terminal(runs, capsys):
     printed = capsys.readouterr().out
     assert "LwF" in printed
     assert "temperature" not in printed  # only one of the methods has it
-    assert "averages" in printed
+    assert "Averages" in printed
     assert "object at 0x" not in printed
 
 
@@ -120,6 +120,12 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
         ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; it must be a scalar tensor"),
         ("constant(0.1)", "0.1", "the lr of phase train is 0.1; give a function"),
         ("return [Phase", "return Phase", "return a list of Phase"),
+        ("return [Phase", "state['importance']; return [Phase", "mine.py, line 11, in phases: KeyError: 'importance'."),
+        (
+            "student.logits.mean()",
+            "(student.logits @ student.logits).mean()",
+            "mine.py, line 11, in <lambda>: RuntimeError: mat1",
+        ),
     ],
 )
 def test_what_a_method_gives_is_looked_at(good, bad, words, tmp_path, capsys):

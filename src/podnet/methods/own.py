@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.methods.base import Method
 
 SIGNATURES = {
@@ -59,6 +62,22 @@ def load_method(spec: str) -> type[Method]:
                 )
     method.source = f"{path}:{name}"
     return method
+
+
+@contextmanager
+def telling_the_line(method: Method) -> Iterator[None]:
+    """An error in the file of a user-defined method becomes a sentence that names its line."""
+    try:
+        yield
+    except PodnetError:
+        raise
+    except Exception as error:
+        file = method.source.rpartition(":")[0]
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if not lines:
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{file}, line {lines[-1].lineno}, in {lines[-1].name}: {what}.") from error
 
 
 def _run(path: Path) -> object:

@@ -47,6 +47,7 @@ class PODNetPlus(PODNet):
     verified = "scikit-learn's ridge on the same features, and one task with all images"
     exemplars = "none"
     fixed = True
+    positive = PODNet.positive | {"cells", "maps"}
 
     @property
     def averages_mirrors(self) -> bool:

@@ -21,6 +21,7 @@ from podnet.engine.training import Epoch, Iteration
 from podnet.errors import ConfigError, DamagedFileError
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
+from podnet.methods.own import telling_the_line
 from podnet.runs.backbone import origin_of_weights
 from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.runs.environment import describe_environment
@@ -75,7 +76,8 @@ def run(
     continues only with `allow_changed_method`. torch's threads and precision are set for the run and restored after it.
     """
     threads = experiment.threads or (torch.get_num_threads() if team.size == 1 else team.cores())
-    with torch_settings(threads, tf32=experiment.precision == "tf32"):
+    settings = torch_settings(threads, tf32=experiment.precision == "tf32")
+    with settings, telling_the_line(experiment.method):
         begins = existing != "resume" or not record.checkpoint_files()
         dataset, tasks, learner = experiment.prepared(team, record.exemplars, begins)
         if not team.is_main:
