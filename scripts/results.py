@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from podnet.methods import METHODS
-from podnet.metrics import INFERENCES, average_incremental_accuracy
+from podnet.metrics import INFERENCES, average_incremental_accuracy, backward_transfer, forgetting
 from podnet.paper.catalogue import BENCHMARKS, DISTILLATIONS, Benchmark
-from podnet.paper.plan import narrowed, plan
+from podnet.paper.plan import narrowed, plan, with_row
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = (DOCS / "results.md", DOCS / "methods.md")
@@ -28,6 +28,18 @@ LABELS = {
     "icarl": "iCaRL",
     "bic": "BiC",
     "replay": "replay",
+    "finetuning": "fine-tuning",
+    "joint": "joint training (upper bound)",
+    "lwf": "LwF",
+    "wa": "WA",
+    "ssil": "SS-IL",
+    "afc": "AFC",
+    "cwd": "PODNet + CwD",
+    "ewc": "EWC",
+    "der": "DER",
+    "ncm": "nearest class mean",
+    "acil": "ACIL",
+    "podnet-plus": "**PODNet+**",
 }
 NOISE = 0.5  # points: a smaller mean difference is not told from chance with two orders
 Lines = list[dict]
@@ -127,6 +139,75 @@ def small(name: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> I
         yield f"| {row.label} | {' | '.join(own)} |"
 
 
+def runs_of(method: str, column: str) -> list[Lines]:
+    """The finished runs of a method under a column of the paper's first table, at scale small."""
+    table = BENCHMARKS["cifar100"]
+    known = {row.options["method"]: row.label for row in table.rows}
+    table = table if method in known else with_row(table, method)
+    planned = plan(narrowed(table, [known.get(method, method)], [column]), "small", RECORDS)
+    return [lines for run in planned if (lines := read(RECORDS / "small" / run.record.folder.name))]
+
+
+def both_inferences(runs: Sequence[Lines]) -> str:
+    """The mean of the average incremental accuracies over the runs, "CNN / NME"."""
+    found = [averages(lines) for lines in runs]
+    shown = [f"{statistics.mean(mean[i] for mean in found):.1f}" if i in found[0] else "—" for i in INFERENCES]
+    return " / ".join(shown) + (" *" if len(runs) == 1 else "")
+
+
+def lost(runs: Sequence[Lines]) -> str:
+    """Forgetting and backward transfer of the first inference, means over the runs."""
+    inference = next(iter(averages(runs[0])))
+    matrices = [[line["accuracy_per_task"][inference] for line in lines] for lines in runs]
+    means = [statistics.mean(map(measure, matrices)) for measure in (forgetting, backward_transfer)]
+    return " / ".join(f"{mean:.1f}" for mean in means)
+
+
+def kept(line: dict) -> str:
+    """What is kept after a task besides the network, in kilobytes: exemplars, and the rest."""
+    parts = line.get("bytes", {})
+    others = sum(size for part, size in parts.items() if part not in ("network", "exemplars"))
+    images = parts.get("exemplars", line["memory"] * 16 * 16 * 3)  # earlier versions did not record bytes
+    return f"{images / 1000:.0f} + {others / 1000:.0f}" if parts else f"{images / 1000:.0f}"
+
+
+def every_method() -> Iterator[str]:
+    """All methods at scale small. With a * only one class order was run."""
+    heads = ["1 class a step", "forgetting / transfer", "5 classes a step", "forgetting / transfer", "kept, kB"]
+    yield f"| method | {' | '.join(heads)} | s a step |"
+    yield "|---" * (2 + len(heads)) + "|"
+    for method in METHODS:
+        many, few = (runs_of(method, column) for column in ("50", "10"))
+        if not many and not few:
+            continue
+        own = [text for runs in (many, few) for text in ((both_inferences(runs), lost(runs)) if runs else ("", ""))]
+        steps = [sum(line["seconds"].values()) for lines in many or few for line in lines[1:]]
+        own += [kept((many or few)[0][-1]), f"{statistics.median(steps):.1f}"]
+        yield f"| {LABELS.get(method, method)} | {' | '.join(own)} |"
+
+
+PARTS = {  # name of the runs -> what it is, number of features
+    "emb": ("ridge regression on the embedding of PODNet's first network", 64),
+    "maps1": ("on its last map, pooled to 2 x 2 cells", 256),
+    "noflip": ("on its last two maps", 512),
+    "plus": ("averaged with the mirror image: PODNet+", 512),
+    "small": ("PODNet+ with all four maps, each averaged to one cell", 176),
+}
+
+
+def parts_of_plus() -> Iterator[str]:
+    """PODNet+ part by part, from the same first networks."""
+    yield "| | features | kept, kB | 1 class a step | 5 classes a step | after all 40 classes |"
+    yield "|---|---|---|---|---|---|"
+    for name, (words, features) in PARTS.items():
+        runs = {step: [read(RECORDS / "plus" / f"{name}-s{seed}-{step}") for seed in (1, 2)] for step in (1, 5)}
+        found = {step: [lines for lines in own if lines] for step, own in runs.items()}
+        means = [spread([averages(lines)["cnn"] for lines in found[step]]) for step in (1, 5)]
+        last = spread([lines[-1]["accuracy"]["cnn"] for lines in found[1]])
+        size = features * (features + 1) / 2 * 8 + 40 * features * (8 + 4)  # Gram matrix; totals and means of classes
+        yield f"| {words} | {features} | {size / 1000:.0f} | {' | '.join(means)} | {last} |"
+
+
 def measured(name: str, row: str, column: str) -> list[dict[str, float]]:
     """The averages of a row under a column at scale small, one for each class order that was run."""
     planned = plan(narrowed(BENCHMARKS[name], [row], [column]), "small", RECORDS)
@@ -205,6 +286,8 @@ TABLES = {
     "claims": claims,
     "twenty": twenty,
     "curves": curves,
+    "every-method": every_method,
+    "parts-of-plus": parts_of_plus,
     "small-methods": lambda: small("cifar100", columns=["50", "10"]),
     "small-components": lambda: small("ablation-components"),
     "small-memory": lambda: small("memory", ["PODNet", "UCIR"], ["10", "20", "50"]),
