@@ -3,13 +3,21 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
+from sklearn.linear_model import Ridge
 
 from podnet.cli import main
+from podnet.data import load
+from podnet.engine.learner import Learner
+from podnet.memory.exemplars import ExemplarMemory
+from podnet.methods import configured, load_method
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 from podnet.runs.loop import TaskDone, run
+from podnet.scenario.tasks import class_incremental
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
@@ -136,3 +144,20 @@ def test_what_a_method_gives_is_looked_at(good, bad, words, tmp_path, capsys):
     error = " ".join(capsys.readouterr().err.split())
     assert words in error
     assert "Traceback" not in error
+
+
+def test_the_example_in_closed_form_is_ridge_regression_on_all_images_ever_seen():
+    """scikit-learn gets the features of all images at once; the method saw two classes, then one, then one."""
+    digits = load("digits", None)
+    tasks = class_incremental(digits, range(4), 2, 1, images_per_class=20)
+    method = configured(load_method(f"{EXAMPLES}/my_ridge.py:RidgeHead"), "digits", {"epochs": 2, "strength": 0.3})
+    learner = Learner(method, 1, digits.transform, ExemplarMemory(0))
+    for task in tasks:
+        for _ in learner.learn(task):
+            pass
+    features = torch.nn.functional.normalize(torch.cat([learner.features(task.train_images) for task in tasks]))
+    labels = torch.nn.functional.one_hot(torch.cat([task.train_targets for task in tasks]))
+    solved = Ridge(alpha=0.3, fit_intercept=False, solver="svd").fit(features.double().numpy(), labels.numpy())
+    found = torch.cat(list(learner.network.classifier.weights)).detach()
+    np.testing.assert_allclose(found[:, :-1].numpy(), solved.coef_, atol=1e-3)
+    assert not found[:, -1].any()

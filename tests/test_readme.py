@@ -13,7 +13,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from podnet.cli import main
+from podnet.io.tensors import load_tensors
 from podnet.losses import pod
+from podnet.runs.folder import Run
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,7 +73,7 @@ def test_the_walk_through_with_photos_prints_what_the_readme_shows(tmp_path, mon
 
 def test_the_distillation_in_an_ordinary_loop_keeps_what_the_network_saw():
     """With the lines of the page its maps stay closer to what they were than with the classification alone."""
-    example = python_blocks("docs/extend.md")[2]
+    example = python_blocks("docs/extend.md")[-1]
     probe = torch.randn(16, 3, 6, 6, generator=torch.Generator().manual_seed(1))
 
     def moved(lines):
@@ -112,10 +114,33 @@ def test_the_learner_example_of_the_readme_runs(capsys):
     assert "tensor(" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("block", "file"), [(0, "my_method.py"), (1, "my_distillation.py")])
-def test_the_page_on_methods_of_ones_own_shows_the_examples_as_they_are(block, file):
-    text = (ROOT / "examples" / file).read_text()
-    assert text[text.index("from dataclasses") :] == python_blocks("docs/extend.md")[block]
+METHODS_SHOWN = [
+    (0, "examples/my_method.py", "from dataclasses"),
+    (1, "examples/my_distillation.py", "from dataclasses"),
+    (2, "src/podnet/methods/afc.py", "from collections"),
+    (4, "examples/my_ridge.py", "from dataclasses"),
+]
+
+
+@pytest.mark.parametrize(("block", "file", "start"), METHODS_SHOWN)
+def test_the_page_on_methods_of_ones_own_shows_the_files_as_they_are(block, file, start):
+    text = (ROOT / file).read_text()
+    assert text[text.index(start) :] == python_blocks("docs/extend.md")[block]
+
+
+def test_the_page_on_methods_of_ones_own_shows_lines_of_ewc():
+    assert python_blocks("docs/extend.md")[3] in (ROOT / "src/podnet/methods/ewc.py").read_text()
+
+
+def test_afc_of_the_page_is_a_method_in_a_file_of_ones_own(tmp_path):
+    """Copied from the page, without the lines above it, it runs and keeps its state."""
+    (tmp_path / "mine.py").write_text(python_blocks("docs/extend.md")[2])
+    options = (
+        "--base 2 --classes 3 --images-per-class 24 --memory-per-class 4 --epochs 1 --finetune-epochs 1 --threads 1"
+    )
+    output = tmp_path / "run"
+    assert main(["run", "--method", f"{tmp_path}/mine.py:AFC", *options.split(), "--output", str(output)]) == 0
+    assert "method.importance.3" in load_tensors(Run(output).checkpoint_files()[0])[0]
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
