@@ -94,7 +94,7 @@ def _add_run(commands: Any) -> None:
     )
     add = run.add_argument
     add("--method", help="podnet (default), ucir, icarl, bic, replay, finetuning, joint, or your own: FILE.py:CLASS")
-    add("--dataset", help="digits (default, embedded), cifar100, imagenet100, imagenet1000, imagenet or npz")
+    add("--dataset", help="digits (default, embedded), cifar100, imagenet100 ...: 'podnet datasets' lists them")
     add("--data-path", metavar="PATH", help="where the dataset is")
     add("--classes", metavar="N", help="only the first N classes of the order")
     add("--base", metavar="N", help="classes of the first task (default: half of them)")
@@ -110,7 +110,7 @@ def _add_run(commands: Any) -> None:
     add("--fidelity", help="released (default) or paper: the authors' code or the paper's text, for podnet")
     add("--mirror", metavar="BOOL", help="whether a mirror image shows the same class (default: not for digits)")
     add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")
-    add("--image-size", metavar="N", help="side of photo crops (default: 224); for cifar100 32, 16 or 8")
+    add("--image-size", metavar="N", help="side of photo crops (default: 224, tinyimagenet 64); for CIFAR 32, 16 or 8")
     add(
         "--unreadable", metavar="error|skip", help="for photos that cannot be read: stop the run (default) or skip them"
     )
