@@ -327,7 +327,7 @@ def test_label_out_of_range_in_the_python_version(tmp_path: Path, label: int) ->
         ({b"data": TRAIN.astype(np.int64)}, "no images"),
         ({b"data": TRAIN[:, 1:]}, "no images"),
         ({b"data": TRAIN[0]}, "no images"),
-        ({b"data": TRAIN[1:]}, "199 training images but 200 labels"),
+        ({b"data": TRAIN[1:]}, "train has 199 images but 200 labels"),
         ({b"fine_labels": None}, "no list of fine labels"),
         ({b"fine_labels": ["3"] * 200}, "no list of fine labels"),
     ],

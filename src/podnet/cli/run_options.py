@@ -27,7 +27,7 @@ Table = tuple[tuple[str, str | None, str], ...]  # option, what stands for its v
 # What determines the results. `const` options are in FLAGS.
 EXPERIMENT: Table = (
     ("--method", None, "podnet (default), another of 'podnet methods', or your own: FILE.py:CLASS"),
-    ("--dataset", None, "digits (default, embedded), cifar100, imagenet100, imagenet1000, imagenet or npz"),
+    ("--dataset", None, "digits (default, embedded), cifar100, imagenet100 ...: 'podnet datasets' lists them"),
     ("--data-path", "PATH", "where the dataset is"),
     ("--classes", "N", "only the first N classes of the order"),
     ("--base", "N", "classes of the first task (default: half of them)"),
@@ -49,7 +49,7 @@ EXPERIMENT: Table = (
     ("--fidelity", None, "released (default) or paper: the authors' code or the paper's text, for podnet"),
     ("--mirror", "BOOL", "whether a mirror image shows the same class (default: not for digits)"),
     ("--subset", None, "classes of imagenet100: released (default), ucir or a file with one synset per line"),
-    ("--image-size", "N", "side of photo crops (default: 224); for cifar100 32, 16 or 8"),
+    ("--image-size", "N", "side of photo crops (default: 224, tinyimagenet 64); for CIFAR 32, 16 or 8"),
     ("--unreadable", "error|skip", "for photos that cannot be read: stop the run (default) or skip them"),
     ("--workers", "N", "processes that decode photos (default: one per core, at most 8)"),
     ("--seed", "N", "random seed (default: 1)"),

@@ -10,11 +10,13 @@ from typing import Any
 
 from podnet.data.arrays import from_arrays, load_npz
 from podnet.data.augment import Transform
-from podnet.data.cifar import load_cifar100
+from podnet.data.cifar import load_cifar10, load_cifar100
 from podnet.data.dataset import Dataset
 from podnet.data.digits import load_digits
 from podnet.data.imagenet import load_imagenet
+from podnet.data.layouts import load_cub200, load_tinyimagenet
 from podnet.data.photos import Photos
+from podnet.data.torch_datasets import from_torch
 from podnet.errors import ConfigError
 
 __all__ = [
@@ -25,9 +27,13 @@ __all__ = [
     "Source",
     "Transform",
     "from_arrays",
+    "from_torch",
     "load",
+    "load_cifar10",
     "load_cifar100",
+    "load_cub200",
     "load_imagenet",
+    "load_tinyimagenet",
 ]
 
 
@@ -49,11 +55,19 @@ class Source:
         return "unreadable" in self.options
 
 
-PHOTO_OPTIONS = ("subset", "image_size", "unreadable", "workers")
+PHOTO_READING = ("image_size", "unreadable", "workers")
+PHOTO_OPTIONS = ("subset", *PHOTO_READING)
 
 SOURCES: dict[str, Source] = {
     "digits": Source(
         "scikit-learn's handwritten digits, 8x8, embedded", load_digits, "digits", classes=10, needs_path=False
+    ),
+    "cifar10": Source(
+        "CIFAR-10, the official files: the archive or its folder, python or binary version",
+        load_cifar10,
+        "cifar",
+        classes=10,
+        options=("image_size",),
     ),
     "cifar100": Source(
         "CIFAR-100, the official files: the archive or its folder, python or binary version",
@@ -90,7 +104,21 @@ SOURCES: dict[str, Source] = {
         "imagenet",
         classes=1000,
         order="paper:0",
-        options=tuple(option for option in PHOTO_OPTIONS if option != "subset"),
+        options=PHOTO_READING,
+    ),
+    "tinyimagenet": Source(
+        "TinyImageNet, the folder tiny-imagenet-200: train/SYNSET/images, val/images, val/val_annotations.txt",
+        load_tinyimagenet,
+        "imagenet",
+        classes=200,
+        options=PHOTO_READING,
+    ),
+    "cub200": Source(
+        "CUB-200-2011, the folder CUB_200_2011: images, images.txt, image_class_labels.txt, train_test_split.txt",
+        load_cub200,
+        "imagenet",
+        classes=200,
+        options=PHOTO_READING,
     ),
 }
 

@@ -6,7 +6,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +52,9 @@ def load_imagenet(
     A list train.txt or val.txt in the folder has priority over the folder train or val. For `subset` see
     `choose_classes`, for the other options `Photos`.
     """
-    try:
+    with reading(Path(path)):
         train = _read_split(Path(path), "train")
         val = _read_split(Path(path), "val", train.classes)
-    except OSError as error:
-        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
     classes = choose_classes(subset, train.classes)
     if absent := sorted(set(classes) - set(val.classes)):
         raise DataError(
@@ -66,21 +65,40 @@ def load_imagenet(
             f"{path}: val has {_some(strange)}, but train does not; remove it, or list the classes in --subset."
         )
 
+    name = f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet"
+    return photo_dataset(name, train, val, classes, Reading(image_size, workers, unreadable))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How photos are read: options of `Photos`."""
+
+    image_size: int
+    workers: int
+    unreadable: Unreadable
+
+
+def photo_dataset(name: str, train: Split, test: Split, classes: tuple[str, ...], how: Reading) -> Dataset:
+    """The photos of these classes in both splits; labels are positions in `classes`."""
+
     def photos(split: Split) -> tuple[Photos, Tensor]:
         position = {name: label for label, name in enumerate(classes)}
         targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
         rows = torch.from_numpy(np.flatnonzero(targets >= 0))
-        found = Photos(split.files, image_size, workers, unreadable, hint=SKIP)
+        found = Photos(split.files, how.image_size, how.workers, how.unreadable, hint=SKIP)
         return found[rows], torch.from_numpy(targets)[rows]
 
-    return Dataset(
-        f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet",
-        *photos(train),
-        *photos(val),
-        classes,
-        (3, image_size, image_size),
-        Transform(MEAN, STD, pad=0, flip=True),
-    )
+    shape = (3, how.image_size, how.image_size)
+    return Dataset(name, *photos(train), *photos(test), classes, shape, Transform(MEAN, STD, pad=0, flip=True))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Files and folders that cannot be read are a mistake of the user's."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
 
 
 SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file

@@ -1,0 +1,114 @@
+"""Photo datasets as their authors laid them out: TinyImageNet and CUB-200-2011."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from podnet.data.dataset import Dataset
+from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset, reading
+from podnet.data.photos import Unreadable
+from podnet.data.sources import FileNames
+from podnet.errors import DataError, printable
+
+TINY = "tiny-imagenet-200"
+CUB = "CUB_200_2011"
+
+
+def load_tinyimagenet(path: Path, image_size: int = 64, workers: int = 0, unreadable: Unreadable = "error") -> Dataset:
+    """TinyImageNet: train/SYNSET/images/*.JPEG, and val/images/*.JPEG with their classes in val/val_annotations.txt.
+
+    `path` is its folder, or one that contains tiny-imagenet-200. Its test photos have no labels and are not used.
+    """
+    with reading(Path(path)):
+        root = _root(Path(path), TINY, ("train", "val/images", "val/val_annotations.txt"))
+        train = _tiny_train(root / "train")
+        val = _tiny_val(root / "val", train.classes)
+    return photo_dataset("tinyimagenet", train, val, train.classes, Reading(image_size, workers, unreadable))
+
+
+def load_cub200(path: Path, image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error") -> Dataset:
+    """CUB-200-2011: images.txt, image_class_labels.txt and train_test_split.txt beside the folder images.
+
+    `path` is its folder, or one that contains CUB_200_2011. A class is called what the folder of its photos is.
+    """
+    with reading(Path(path)):
+        files = ("images", "images.txt", "image_class_labels.txt", "train_test_split.txt")
+        root = _root(Path(path), CUB, files)
+        names, labels, trains = (_numbered(root / name) for name in files[1:])
+    for other, file in ((labels, files[2]), (trains, files[3])):
+        if odd := sorted(names.keys() ^ other.keys())[:1]:
+            where = (files[1], file) if odd[0] in names else (file, files[1])
+            raise DataError(f"{root}: photo {odd[0]} is in {where[0]}, but not in {where[1]}; get the files again.")
+    if wrong := [photo for photo, trained in trains.items() if trained not in (b"0", b"1")]:
+        raise DataError(f"{root}: {files[3]} says neither 0 nor 1 of photo {wrong[0]}; get the file again.")
+    folder_of = {labels[photo]: printable(os.fsdecode(name.partition(b"/")[0])) for photo, name in names.items()}
+    classes = tuple(folder_of[label] for label in sorted(folder_of, key=lambda label: (len(label), label)))
+
+    def split(wanted: bytes) -> Split:
+        own = [photo for photo in names if trains[photo] == wanted]
+        position = {name: label for label, name in enumerate(classes)}
+        found = np.array([position[folder_of[labels[photo]]] for photo in own], dtype=np.int64)
+        return Split(FileNames.pack(root / "images", [names[photo] for photo in own]), found, classes)
+
+    return photo_dataset("cub200", split(b"1"), split(b"0"), classes, Reading(image_size, workers, unreadable))
+
+
+def _root(path: Path, folder: str, parts: tuple[str, ...]) -> Path:
+    """The folder that has all parts: the given one, or the one of that name in it."""
+    for root in (path, path / folder):
+        if all((root / part).exists() for part in parts):
+            return root
+    raise DataError(f"{path} has no {', '.join(parts)}; give the folder {folder}, or one that holds it.")
+
+
+def _tiny_train(folder: Path) -> Split:
+    names: list[bytes] = []
+    labels: list[int] = []
+    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    for label, name in enumerate(classes):
+        prefix = os.fsencode(name) + b"/images/"
+        listed = os.listdir(os.fsencode(folder) + b"/" + prefix)
+        photos = sorted(prefix + entry for entry in listed if entry.lower().endswith(ENDINGS))
+        if not photos:
+            raise DataError(f"{folder / name / 'images'} has no photos (.JPEG); get the dataset again.")
+        names += photos
+        labels += [label] * len(photos)
+    return Split(FileNames.pack(folder, names), np.array(labels, dtype=np.int64), tuple(map(printable, classes)))
+
+
+def _tiny_val(folder: Path, classes: tuple[str, ...]) -> Split:
+    """Lines "file, class, box", with tabs between them."""
+    file = folder / "val_annotations.txt"
+    label_of = {name: label for label, name in enumerate(classes)}
+    names: list[bytes] = []
+    labels: list[int] = []
+    for count, words in _lines(file, most=3):
+        label = label_of.get(printable(os.fsdecode(words[1]))) if len(words) > 1 else None
+        if label is None:
+            shown = printable(os.fsdecode(b" ".join(words[:2])))
+            raise DataError(f"{file}, line {count}: {shown!r} is not a photo and a class of train; get the file again.")
+        names.append(words[0])
+        labels.append(label)
+    return Split(FileNames.pack(folder / "images", names), np.array(labels, dtype=np.int64), classes)
+
+
+def _numbered(file: Path) -> Mapping[int, bytes]:
+    """Lines "number value" as a mapping, in their order."""
+    found: dict[int, bytes] = {}
+    for count, words in _lines(file, most=2):
+        if len(words) != 2 or not words[0].isdigit() or int(words[0]) in found:
+            shown = printable(os.fsdecode(b" ".join(words)))
+            raise DataError(f"{file}, line {count}: {shown!r} is not a new number and a value; get the file again.")
+        found[int(words[0])] = words[1]
+    return found
+
+
+def _lines(file: Path, most: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Number and words of each line that has any; what follows the first words is the last one."""
+    for count, line in enumerate(file.read_bytes().splitlines(), start=1):
+        if line.strip():
+            yield count, line.strip().split(maxsplit=most - 1)
