@@ -67,11 +67,11 @@ def test_an_edited_method_is_run_again_and_another_row_is_not(added, capsys):
     command = ["reproduce", "cifar100", *QUICK, "--add", f"{file}:Mine", "--set", "Mine:weight=2,temperature=3"]
     command += ["--output", str(added / "out")]
     assert main(command) == 0
-    assert "2 of 2 runs are there already." in capsys.readouterr().out
+    assert "2 of 2 runs are already finished." in capsys.readouterr().out
     file.write_text(file.read_text() + "\n# another thought\n")
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "1 of 2 runs are there already." in printed
+    assert "1 of 2 runs are already finished." in printed
     assert len(list((added / "out" / "runs").glob("Mine-digits-6+2-*"))) == 2
 
 
@@ -100,7 +100,7 @@ def test_all_tables_get_the_row_where_it_fits(tmp_path, capsys, monkeypatch):
     assert {row for row, _ in labels} == {"LwF"}
     columns = {column for _, column in labels}
     assert "50 steps" in columns
-    assert any("exemplars a class" in column for column in columns)
+    assert any("exemplars per class" in column for column in columns)
     assert any("classes of the initial task" in column for column in columns)
     assert not any("proxies" in column for column in columns)  # it has none
 
@@ -112,7 +112,7 @@ def test_all_tables_get_the_row_where_it_fits(tmp_path, capsys, monkeypatch):
         (["cifar100", "--add", "ucir"], "cifar100 has a row ucir already"),
         (["cifar100", "--add", LWF, "--add", LWF], "cifar100 has a row LwF already"),
         (["cifar100", "--add", "nowhere.py:Mine"], "there is no file"),
-        (["cifar100", "--add", "mine.py"], "name a class in that file"),
+        (["cifar100", "--add", "mine.py"], "add the name of a class in that file"),
         (["proxies", "--add", LWF], "proxies varies proxies, which LwF does not have"),
         (["cifar100", "--add", LWF, "--set", "LwF:wieght=1"], "Did you mean 'weight'"),
         (["all", "--add", "ucri"], "Did you mean 'ucir'"),

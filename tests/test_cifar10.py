@@ -96,7 +96,7 @@ def test_it_is_not_taken_for_the_other(tmp_path: Path) -> None:
 def test_every_file_is_needed(tmp_path: Path, files: Mapping[str, bytes], folder: str, number: int) -> None:
     missing = list(files)[number]
     write_folder(tmp_path, {name: data for name, data in files.items() if name != missing})
-    with pytest.raises(DataError, match="does not hold CIFAR-10"):
+    with pytest.raises(DataError, match="does not contain CIFAR-10"):
         load_cifar10(tmp_path, checksums=None)
 
 
@@ -143,12 +143,12 @@ def test_other_content(tmp_path: Path, change: dict[bytes, Any], complaint: str)
 
 def test_records_and_names_of_the_binary_version(tmp_path: Path) -> None:
     write_folder(tmp_path, {**BINARY, "data_batch_2.bin": BINARY["data_batch_2.bin"][:-1]})
-    with pytest.raises(DataError, match="not a multiple of the 3073 of a record"):
+    with pytest.raises(DataError, match="not a multiple of the record size 3073"):
         load_cifar10(tmp_path, checksums=None)
     write_folder(tmp_path, {**BINARY, "batches.meta.txt": b"airplane\n"})
-    with pytest.raises(DataError, match=r"batches\.meta\.txt has 1 names of classes instead of 10"):
+    with pytest.raises(DataError, match=r"batches\.meta\.txt has 1 class names instead of 10"):
         load_cifar10(tmp_path, checksums=None)
-    with pytest.raises(ConfigError, match="images of CIFAR-10 have 32 pixels"):
+    with pytest.raises(ConfigError, match="for CIFAR-10 it must be 32"):
         load_cifar10(tmp_path, checksums=None, image_size=20)
 
 

@@ -239,7 +239,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--epohcs", "3"], "Did you mean 'epochs'"),
         (["--overwrit"], "Did you mean '--overwrite'"),
         (["--method", "podnot"], "Did you mean 'podnet'"),
-        (["--dataset", "cifar"], "Did you mean 'cifar100'"),
+        (["--dataset", "cifar1000"], "Did you mean 'cifar100'"),
         (["--epochs", "many"], "whole number"),
         (["--epochs", "0"], "above 0"),
         (["--lr=-1"], "above 0"),

@@ -52,7 +52,7 @@ METHODS = _found()
 def find_method(name: str) -> type[Method]:
     """The class of a method, by its name or by FILE.py:CLASS."""
     if name.endswith(".py"):
-        raise ConfigError(f"method is {name!r}; name a class in that file: {name}:CLASS.")
+        raise ConfigError(f"method is {name!r}; add the name of a class in that file: {name}:CLASS.")
     return load_method(name) if ".py:" in name else METHODS[one_of("method", name, METHODS)]
 
 

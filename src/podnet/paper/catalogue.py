@@ -186,7 +186,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         Benchmark(
             "memory",
-            "Table 4: exemplars a class",
+            "Table 4: exemplars per class",
             METHODS,
             tuple(Column(f"{m}", steps=50, memory_per_class=m) for m in MEMORIES),
             paper=plain("memory_per_class", map(str, MEMORIES)),
