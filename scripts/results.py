@@ -78,6 +78,40 @@ def twenty() -> Iterator[str]:
                 yield f"| `paper:{order}` | {label} | {cells(own)} |"
 
 
+STEPS = {10: "5 steps", 5: "10 steps", 2: "25 steps", 1: "50 steps"}  # classes a step -> column of the paper
+PUBLISHED = {
+    "PODNet (CNN), the paper, mean of three orders": (64.8, 63.2, 60.7, 58.0),
+    "PODNet (NME), the paper, mean of three orders": (64.5, 64.0, 62.7, 61.4),
+    "AFC, its paper": (66.5, 65.0, 63.9, 62.2),
+    "ACIL, its paper": (66.3, 66.1, 66.0, 66.0),
+}
+
+
+def full() -> Iterator[str]:
+    """All 100 classes of CIFAR-100 from one base network of 50 classes."""
+    yield f"| | {' | '.join(STEPS.values())} | after all 100 classes | s a step | kept, MB |"
+    yield "|---" * (4 + len(STEPS)) + "|"
+    for method in ("podnet-plus", "acil", "ncm"):
+        runs = {step: read(RECORDS / "full" / f"{method}-{step}") for step in STEPS}
+        whole = {step: lines for step, lines in runs.items() if lines and len(lines) == 1 + 50 // step}
+        if not whole:
+            continue
+        inference = next(iter(averages(next(iter(whole.values())))))
+        own = [f"{averages(whole[step])[inference]:.2f}" if step in whole else "not run" for step in STEPS]
+        last = [lines[-1] for lines in whole.values()]
+        seconds = [
+            sum(value for stage, value in line["seconds"].items() if stage != "evaluate")
+            for lines in whole.values()
+            for line in lines[1:]
+        ]
+        size = sum(value for part, value in last[0]["bytes"].items() if part != "network")
+        ends = " / ".join(sorted({f"{line['accuracy'][inference]:.2f}" for line in last}))
+        label = f"{LABELS[method]} ({inference.upper()})"
+        yield f"| {label} | {' | '.join(own)} | {ends} | {statistics.median(seconds):.0f} | {size / 1e6:.1f} |"
+    for words, values in PUBLISHED.items():
+        yield f"| {words} | {' | '.join(f'{value:.1f}' for value in values)} | | | |"
+
+
 def curves() -> Iterator[str]:
     """Accuracy after each task on 20 classes."""
     seen = [line["seen"] for line in read(RECORDS / "20-classes" / "podnet-p0")]
@@ -284,6 +318,7 @@ CLAIMS: dict[str, Callable[[], dict[str, list[float]]]] = {
 TABLES = {
     "methods": methods,
     "claims": claims,
+    "full": full,
     "twenty": twenty,
     "curves": curves,
     "every-method": every_method,

@@ -161,7 +161,7 @@ def test_they_are_listed_and_take_only_their_options(tmp_path: Path, capsys: pyt
     assert main(["datasets"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in ("cifar10 ", "tinyimagenet", "cub200"))
-    with pytest.raises(ConfigError, match="cub200 takes no --subset"):
+    with pytest.raises(ConfigError, match="cub200 does not use --subset"):
         load("cub200", str(tmp_path), {"subset": "released"})
     assert {SOURCES[name].classes for name in ("tinyimagenet", "cub200")} == {200}
 

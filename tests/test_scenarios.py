@@ -90,7 +90,7 @@ def test_names_and_labels_have_the_sizes(uneven, tmp_path):
     even = perform({"method": "icarl", "classes": 6, "base": 5}, tmp_path / "even")
     labels = [label for label, _ in described([Run(uneven), even])]
     assert labels == ["icarl, sizes 3+1+2", "icarl, base 5, increment 1"]
-    assert summarise("key", Run(uneven), "a", False).protocol == "3 + 1 + 2, 4 exemplars a class"
+    assert summarise("key", Run(uneven), "a", False).protocol == "3 + 1 + 2, 4 exemplars per class"
 
 
 def test_the_number_of_tasks_and_the_estimate_follow_the_sizes(tmp_path, monkeypatch):
