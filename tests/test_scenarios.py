@@ -168,7 +168,7 @@ def test_a_run_without_memory_stands_beside_others(without_memory, tmp_path, cap
     ]
     assert "Free, memory_per_class 0: no NME: this run keeps no exemplars." in table
     assert main(["compare", *folders]) == 0
-    assert summarise("key", Run(folders[0]), "none", False).protocol == "2 + 1 a step, no exemplars"
+    assert summarise("key", Run(folders[0]), "none", False).protocol == "2 + 1 per step, no exemplars"
 
 
 def test_a_total_memory_of_none_is_the_same(without_memory, tmp_path):
@@ -182,7 +182,7 @@ def test_a_total_memory_of_none_is_the_same(without_memory, tmp_path):
 def test_methods_that_need_no_exemplars_run_without(method, tmp_path):
     results = perform({"method": method, "classes": 3, "base": 2, "memory_per_class": 0}, tmp_path).results()
     assert [line["memory"] for line in results] == [0, 0]
-    missing = results[-1]["accuracy"]["nme"] is None
+    missing = None in results[-1]["accuracy"].values()
     assert missing == ("no_inference" in results[-1])
 
 
@@ -356,8 +356,8 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path, capsys):
     command += ["--output", str(tmp_path / "runs")]
     assert main(command) == 1
     captured = capsys.readouterr()
-    assert "failed: seed-1: RuntimeError: not today" in captured.out
-    assert "failed: seed-2: RuntimeError: not today" in captured.out
+    told = " ".join(captured.out.split())
+    assert all(re.search(rf"failed: seed-{seed}: .*RuntimeError: not today", told) for seed in (1, 2))
     assert "2 of 2: seed-2" in captured.out
     assert main(command) == 2
     assert "--resume" in capsys.readouterr().err
@@ -383,6 +383,6 @@ def test_orders_and_seeds_are_paired_each_with_each(tmp_path, capsys):
 
 def test_a_folder_of_other_runs_is_not_taken_for_repetitions(uneven, capsys):
     assert main(["run", "--resume", str(uneven.parent)]) == 2
-    assert "holds no run to resume" in capsys.readouterr().err
+    assert "contains no run" in capsys.readouterr().err
     assert main(["run", *TINY, "--seeds", "1,2", "--output", str(uneven)]) == 2
     assert "holds a single run" in capsys.readouterr().err

@@ -156,8 +156,9 @@ def _finished(record: Run) -> bool:
 
 def _command(run: Chosen, known: argparse.Namespace) -> list[str]:
     """The command that continues a run."""
-    flags = [option for option in ("tensorboard", "allow_changed_method") if getattr(known, option)]
-    return ["run", "--resume", str(run.record.folder), *(f"--{flag.replace('_', '-')}" for flag in flags)]
+    loggers = [word for names in known.logger for word in ("--logger", names)]
+    changed = ["--allow-changed-method"] if known.allow_changed_method else []
+    return ["run", "--resume", str(run.record.folder), *loggers, *changed]
 
 
 def _say_means(console: Console, folder: Path, done: Sequence[Run]) -> None:

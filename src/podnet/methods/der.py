@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -79,7 +78,7 @@ class DER(Method):
             self.epochs,
             stepwise(self.lr, self.epochs, self.milestones, 0.1),
             parameters=with_auxiliary if helped else newest_branch,
-            penalty=partial(self.auxiliary, old=old) if helped else None,
+            penalty=self.auxiliary if helped else None,
         )
         # Section 3.4: a classifier without bias to the new classes, with smoother outputs.
         classifier = Phase(
@@ -94,9 +93,11 @@ class DER(Method):
         )
         return [train, classifier] if old and self.classifier_epochs else [train]
 
-    def auxiliary(self, network: Network, student: Outputs, targets: Tensor, old: int) -> dict[str, Tensor]:
+    def auxiliary(self, network: Network, student: Outputs, targets: Tensor) -> dict[str, Tensor]:
         """Section 3.2: the newest branch tells new classes from each other and from all old ones, which are one."""
-        logits = _classifier(network).of_newest_branch(student.embedding)  # (B, 1 + new)
+        classifier = _classifier(network)
+        old = classifier.classes - classifier.sizes[-1]
+        logits = classifier.of_newest_branch(student.embedding)  # (B, 1 + new)
         return {"auxiliary": self.lambda_a * F.cross_entropy(logits, (targets - old + 1).clamp(min=0))}
 
 
