@@ -366,7 +366,7 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path, capsys):
     assert "n = 2" in capsys.readouterr().out
     file.write_text(file.read_text() + "\n")
     assert main([*command, "--resume"]) == 2
-    assert "was changed since" in capsys.readouterr().err
+    assert "was changed after" in capsys.readouterr().err
 
 
 def test_orders_and_seeds_are_paired_each_with_each(tmp_path, capsys):

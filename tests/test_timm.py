@@ -164,7 +164,7 @@ def test_an_unreachable_hub_is_asked_once(timm, tmp_path, monkeypatch):
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
         monkeypatch.setattr(timm.models._hub, "hf_hub_download", lambda *_, **given: attempts.append(given))
-        with pytest.raises(PodnetError, match=r"cannot be reached .* give a file .* \(--weights none\)"):
+        with pytest.raises(PodnetError, match=r"cannot be reached .* set weights to a file, or to none"):
             pretrained("timm:test_resnet", 3, "hub", seed=1)
         kept = tmp_path / "models--timm--test_resnet.r160_in1k"
         for folder in ("refs", "snapshots/abc"):

@@ -122,7 +122,7 @@ def item(image=ARRAYS[0], label=0):
         ([item(np.zeros((6, 5, 2), np.uint8))], r"train item 0 is uint8 of shape \(6, 5, 2\)"),
         ([item(as_tensor(ARRAYS[0])[None])], "train item 0 is uint8 of shape"),
         ([item("photo.png")], "train item 0 is str; give a PIL picture, a uint8 array or a tensor"),
-        ([item(label=7)], "a label is 7, but there are 1 training images"),
+        ([item(label=7)], "a label is 7, but there are only 1 training images"),
     ],
 )
 def test_what_cannot_be_learned_is_told_in_one_sentence(items, complaint):

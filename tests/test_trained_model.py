@@ -47,7 +47,7 @@ def test_known_classes_are_refreshed_only_when_asked(own, learned, tmp_path, cap
     more = photos_of(tmp_path / "more", "red", first=30)
     before = own.read_bytes()
     assert main(["learn", str(own), str(more), *TRAINED]) == 2
-    assert "use --include-known to refresh them" in capsys.readouterr().err
+    assert "to add new photos of them use --include-known" in capsys.readouterr().err
     assert own.read_bytes() == before
     assert main(["learn", str(own), str(more), "--include-known", *TRAINED]) == 0
     model = load_model(own)

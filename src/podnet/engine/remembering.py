@@ -70,7 +70,7 @@ def embedding(outputs: Outputs) -> tuple[Tensor, ...]:
 
 
 def checked(state: Any, method: Method) -> State:
-    """What `after_task` returned, detached; the method may be user-defined."""
+    """Copies of what `after_task` returned: it may be parts of the network. The method may be user-defined."""
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ConfigError(
             f"after_task of {method.name} returned {type(state).__name__}; return the state, a dict of named tensors."
@@ -78,4 +78,4 @@ def checked(state: Any, method: Method) -> State:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise ConfigError(f"the state of {method.name} has {name} = {value!r}; it must be a tensor.")
-    return {name: value.detach().contiguous() for name, value in state.items()}
+    return {name: value.detach().clone().contiguous() for name, value in state.items()}
