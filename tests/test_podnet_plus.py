@@ -19,7 +19,8 @@ from podnet.methods.podnet_plus import PODNetPlus, pooled
 from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
 
-QUICK = {"epochs": 2, "batch_size": 32}
+QUICK = {"epochs": 2, "batch_size": 32, "expansion": 50}
+PLAIN = {"epochs": 2, "batch_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def tasks_of(dataset, order, base, increment):
 
 
 def taught(dataset, order=range(6), base=3, increment=1, **options):
-    learner = Learner(PODNetPlus(**QUICK, **options), 1, dataset.transform)
+    learner = Learner(PODNetPlus(**QUICK | options), 1, dataset.transform)
     tasks = tasks_of(dataset, order, base, increment)
     for task in tasks:
         for _ in learner.learn(task):
@@ -61,7 +62,7 @@ def test_the_maps_are_pooled_cell_by_cell():
 
 
 def test_the_first_task_is_podnets_to_the_bit(digits):
-    plus, plain = (Learner(m(**QUICK), 1, digits.transform) for m in (PODNetPlus, PODNet))
+    plus, plain = (Learner(m(**PLAIN), 1, digits.transform) for m in (PODNetPlus, PODNet))
     task = tasks_of(digits, range(4), 3, 1)[0]
     losses = [
         [record.losses["nca"] for record in learner.learn(task) if isinstance(record, Epoch)]
@@ -105,9 +106,10 @@ def test_one_class_a_step_equals_three_at_once(digits):
     torch.testing.assert_close(scores[0], scores[1], atol=1e-4, rtol=1e-4)
 
 
-def test_the_classifier_is_scikit_learns_ridge(digits):
+@pytest.mark.parametrize("expansion", [0, 50])
+def test_the_classifier_is_scikit_learns_ridge(digits, expansion):
     """Classes have equally many images here; then the weights of classes do not matter."""
-    learner, last = taught(digits)
+    learner, last = taught(digits, expansion=expansion)
     images, targets = [], []
     for task in tasks_of(digits, range(6), 3, 1):
         images.append(task.train_images)
@@ -119,7 +121,7 @@ def test_the_classifier_is_scikit_learns_ridge(digits):
         network = learner.network.eval()
         with torch.no_grad():
             both = [network(each).embedding for each in (inputs, inputs.flip(3))]
-        return F.normalize((both[0] + both[1]) / 2).double().numpy()
+            return F.normalize(network.classifier.lifted((both[0] + both[1]) / 2)).double().numpy()
 
     known, fresh = described(images), described(last.test_images)
     spread = ((known - known.mean(0)) ** 2).sum()

@@ -4,11 +4,11 @@ The first task is PODNet's: NCA loss and Local Similarity Classifier. Then the b
 nothing to distil, and no exemplar is kept. An image x is described by its last maps, pooled to a small grid of cells,
 each normalised, averaged with those of its mirror image:
 
-    h(x) = [pool(m_L) / |pool(m_L)|, pool(m_{L-1}) / |pool(m_{L-1})|, ...]
+    h(x) = [pool(m_{L-1}) / |pool(m_{L-1})|, pool(m_L) / |pool(m_L)|]
 
-The classifier is the ridge regression on h of all images ever seen. It needs only sums over them (`podnet.ridge`), so
-tasks in any order give the same classifier as all images at once. λ is chosen in the first task by the exact
-leave-one-out error.
+and lifted by a random layer R and ReLU, as in ACIL. The classifier is the ridge regression on relu(R h) of all images
+ever seen. It needs only sums over them (`podnet.ridge`), so tasks in any order give the same classifier as all images
+at once. λ is chosen in the first task by the exact leave-one-out error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from podnet.methods.base import Batches, State
 from podnet.methods.phases import Phase
 from podnet.methods.podnet import PODNet
 from podnet.nets.backbones import Backbone
-from podnet.nets.classifiers import FirstSimilarThenSolved
+from podnet.nets.lifted import FirstSimilarThenSolved
 from podnet.nets.network import Network
 from podnet.ridge import Fitted, Sums, packed, unpacked
+
+AT_ONCE = 2000  # images whose lifted features are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,15 @@ class PODNetPlus(PODNet):
     cells: int = 2  # the maps are pooled to cells x cells
     maps: int = 2  # how many of the last maps are pooled
     both_sides: bool = True  # average an image with its mirror image, where that shows the same class
+    expansion: int = 2000  # the number of lifted features; 0: the pooled maps as they are
 
     name = "podnet-plus"
     summary = "PODNet's first task, then its pooled outputs and ridge regression in closed form; no exemplars"
     idea = "closed form"
     year = 2026
     verified = "scikit-learn's ridge on the same features, and one task with all images"
+    inferences = ("cnn",)
+    no_inference = "no NME: nothing of single images or of their means is kept."
     exemplars = "none"
     fixed = True
     positive = PODNet.positive | {"cells", "maps"}
@@ -55,7 +60,7 @@ class PODNetPlus(PODNet):
 
     def network(self, backbone: Backbone) -> Network:
         dim = sum(backbone.map_channels()[-self.maps :]) * self.cells**2
-        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim, self.describe)
+        classifier = FirstSimilarThenSolved(self.classifier(backbone.dim), dim, self.describe, self.expansion)
         return Network(backbone, classifier, view=classifier.view)
 
     def describe(self, maps: list[Tensor]) -> Tensor:
@@ -80,17 +85,25 @@ class PODNetPlus(PODNet):
 
         return [replace(train, parameters=parameters)]
 
+    @torch.no_grad()
     def after_task(self, network: Network, batches: Batches, state: State) -> State:
         classifier = network.classifier
         assert isinstance(classifier, FirstSimilarThenSolved)
         classifier.solved.fill_(True)
+        if not state:
+            classifier.lift.normal_()
         features, targets = batches.features()
-        unit, targets = F.normalize(features).cpu(), targets.cpu()
-        classes = classifier.classes
-        sums = Sums.of(unit, targets, classes)
-        if state:
-            sums = Sums(unpacked(state["gram"], unit.shape[1]), state["totals"], state["counts"]).plus(sums)
-        fitted = Fitted(unit, targets, classes, float(state["strength"]) if state else None, sums)
+        targets = targets.cpu()
+
+        def lifted(rows: Tensor) -> Tensor:
+            return F.normalize(classifier.lifted(features[rows])).cpu().double()
+
+        parts = torch.arange(len(targets)).split(AT_ONCE)
+        before = self._sums(state, classifier.linear.dim)
+        sums = before.with_parts(((lifted(rows), targets[rows]) for rows in parts), classifier.classes)
+        some = torch.arange(0, len(targets), max(1, len(targets) // AT_ONCE))  # to choose λ by
+        strength = float(state["strength"]) if state else None
+        fitted = Fitted(lifted(some), targets[some], classifier.classes, strength, sums)
         classifier.linear.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
         return {
             "gram": packed(sums.gram),
@@ -99,8 +112,10 @@ class PODNetPlus(PODNet):
             "strength": torch.tensor(fitted.strength, dtype=torch.float64),
         }
 
-    def class_means(self, state: State) -> Tensor:
-        return F.normalize(state["totals"].float())
+    def _sums(self, state: State, dim: int) -> Sums:
+        if not state:
+            return Sums.none(dim, torch.device("cpu"))
+        return Sums(unpacked(state["gram"], dim), state["totals"], state["counts"])
 
 
 def pooled(maps: list[Tensor], cells: int) -> Tensor:

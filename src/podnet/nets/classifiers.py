@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -197,52 +196,6 @@ class SolvedClassifier(LinearClassifier):
 
     def forward(self, embedding: Tensor) -> Tensor:
         return super().forward(F.normalize(embedding)) if self.classes else embedding[:, :0]
-
-
-class FirstSimilarThenSolved(LocalSimilarityClassifier):
-    """LSC for the classes of the first growth, until a linear layer for all classes is computed in closed form.
-
-    That one sees what `describe` makes of the backbone's maps, (B, dim). Loaded from a network of LSC alone, it is not
-    solved yet.
-    """
-
-    solved: Tensor
-
-    def __init__(self, lsc: LocalSimilarityClassifier, dim: int, describe: Callable[[list[Tensor]], Tensor]) -> None:
-        learned = isinstance(lsc.scale, nn.Parameter)
-        super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
-        self.scale = lsc.scale
-        self.describe = describe
-        self.linear = SolvedClassifier(dim)
-        self.register_buffer("solved", torch.tensor(False))
-
-    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
-        if self.weights:
-            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
-        else:
-            super().add_classes(n, weights)
-        self.linear.add_classes(n)
-
-    def remove_class(self, label: int) -> None:
-        super().remove_class(label)
-        self.linear.remove_class(label)
-
-    def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
-        """What the network gives to the classifier."""
-        return self.describe(maps) if self.solved else embedding
-
-    def forward(self, embedding: Tensor) -> Tensor:
-        if not self.solved:
-            return super().forward(embedding)
-        scores: Tensor = self.linear(embedding) / self.scale  # logits are multiplied by it
-        return scores
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        if not state_dict.get(f"{prefix}solved", False):
-            for name, own in self.state_dict().items():
-                if name.startswith(("linear.", "solved")):
-                    state_dict[prefix + name] = torch.full(own.shape, name == "linear.scale", dtype=own.dtype)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class BiasCorrectedClassifier(LinearClassifier):

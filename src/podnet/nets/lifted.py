@@ -1,12 +1,15 @@
-"""A classifier on features that a fixed random layer and ReLU lift to many more dimensions."""
+"""Classifiers on features that a fixed random layer and ReLU lift to many more dimensions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from podnet.nets.classifiers import LinearClassifier
+from podnet.nets.classifiers import LinearClassifier, LocalSimilarityClassifier, SolvedClassifier
 
 
 class LiftedClassifier(LinearClassifier):
@@ -49,3 +52,58 @@ class LiftedClassifier(LinearClassifier):
         if not self.solved:
             return super().forward(embedding)
         return F.linear(self.lifted(embedding), self.solution)
+
+
+class FirstSimilarThenSolved(LocalSimilarityClassifier):
+    """LSC for the classes of the first growth, until a linear layer for all classes is computed in closed form.
+
+    That one sees what `describe` makes of the backbone's maps, (B, dim), lifted to `size` dimensions by a random layer
+    and ReLU; size 0: as they are. Loaded from a network of LSC alone, it is not solved yet.
+    """
+
+    solved: Tensor
+    lift: Tensor
+
+    def __init__(
+        self, lsc: LocalSimilarityClassifier, dim: int, describe: Callable[[list[Tensor]], Tensor], size: int = 0
+    ) -> None:
+        learned = isinstance(lsc.scale, nn.Parameter)
+        super().__init__(lsc.dim, lsc.proxies, 1.0, learned, lsc.similarity, lsc.sharpness)
+        self.scale = lsc.scale
+        self.describe = describe
+        self.linear = SolvedClassifier(size or dim)
+        self.register_buffer("lift", torch.zeros(size, dim))
+        self.register_buffer("solved", torch.tensor(False))
+
+    def add_classes(self, n: int, weights: Tensor | None = None) -> None:
+        if self.weights:
+            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
+        else:
+            super().add_classes(n, weights)
+        self.linear.add_classes(n)
+
+    def remove_class(self, label: int) -> None:
+        super().remove_class(label)
+        self.linear.remove_class(label)
+
+    def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
+        """What the network gives to the classifier."""
+        return self.describe(maps) if self.solved else embedding
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        if not self.solved:
+            return super().forward(embedding)
+        scores: Tensor = self.linear(self.lifted(embedding)) / self.scale  # logits are multiplied by it
+        return scores
+
+    def lifted(self, embedding: Tensor) -> Tensor:
+        """What the linear layer sees of embeddings (B, dim)."""
+        unit = F.normalize(embedding)
+        return F.linear(unit, self.lift).relu() if len(self.lift) else unit
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        if not state_dict.get(f"{prefix}solved", False):
+            for name, own in self.state_dict().items():
+                if name.startswith(("linear.", "lift", "solved")):
+                    state_dict[prefix + name] = torch.full(own.shape, name == "linear.scale", dtype=own.dtype)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
