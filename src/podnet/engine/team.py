@@ -129,6 +129,8 @@ class Team:
         """The network with gradients averaged over the team. Choose the trained parameters before this call."""
         if self.size == 1:
             return network
+        # The gradients of a penalty on the parameters may have another memory layout; then torch copies them.
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         device = next(network.parameters()).device
         where = [device.index] if device.type == "cuda" else None
         with warnings.catch_warnings():
