@@ -224,8 +224,9 @@ PARTS = {  # name of the runs -> what it is, number of features
     "emb": ("ridge regression on the embedding of PODNet's first network", 64),
     "maps1": ("on its last map, pooled to 2 x 2 cells", 256),
     "noflip": ("on its last two maps", 512),
-    "plus": ("averaged with the mirror image: PODNet+", 512),
-    "small": ("PODNet+ with all four maps, each averaged to one cell", 176),
+    "plus": ("averaged with the mirror image", 512),
+    "lift": ("lifted by a random layer: PODNet+", 2000),
+    "small": ("not lifted, all four maps, each averaged to one cell", 176),
 }
 
 
@@ -236,9 +237,11 @@ def parts_of_plus() -> Iterator[str]:
     for name, (words, features) in PARTS.items():
         runs = {step: [read(RECORDS / "plus" / f"{name}-s{seed}-{step}") for seed in (1, 2)] for step in (1, 5)}
         found = {step: [lines for lines in own if lines] for step, own in runs.items()}
+        if not found[1] or not found[5]:
+            continue
         means = [spread([averages(lines)["cnn"] for lines in found[step]]) for step in (1, 5)]
         last = spread([lines[-1]["accuracy"]["cnn"] for lines in found[1]])
-        size = features * (features + 1) / 2 * 8 + 40 * features * (8 + 4)  # Gram matrix; totals and means of classes
+        size = features * (features + 1) / 2 * 8 + 40 * features * 8  # Gram matrix, totals of classes
         yield f"| {words} | {features} | {size / 1000:.0f} | {' | '.join(means)} | {last} |"
 
 
