@@ -129,7 +129,7 @@ def settled(page, view):
 
 def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
     command = [sys.executable, "-m", "podnet", "run", "--output", str(tmp_path / "runs" / "live")]
-    command += ["--classes", "8", "--epochs", "2", "--finetune-epochs", "1", "--threads", "1"]
+    command += ["--classes", "8", "--epochs", "6", "--finetune-epochs", "1", "--threads", "1"]
     with serving(tmp_path / "runs") as client:
         page = open_page(client.address)
         page.get_by_text("No runs yet").wait_for()
@@ -150,7 +150,7 @@ def test_watch_a_run_grow_to_its_end(tmp_path, open_page):
             assert running.wait(PATIENCE) == 0
         finally:
             running.kill()
-        assert len(counts) >= 3, counts  # it was seen to grow
+        assert len(counts) >= 2, counts  # it was seen to grow
         page.locator(".state.done").wait_for()
         lines = [json.loads(x) for x in (tmp_path / "runs" / "live" / "results.jsonl").read_text().splitlines()]
         table = page.locator("section.card", has=page.get_by_role("heading", name="Results"))
