@@ -273,6 +273,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--orders", "natural,cat"], "'cat', which is not a class"),
         (["--orders", "natural,paper:0"], "no class order for digits"),
         (["--seeds", "1,2", "--num-nodes", "2"], "for one machine"),
+        (["--seeds", "1,2", "--from-base", "x"], "--from-base is for one run"),
         (["--memory-per-class", "500"], "has only"),
         (["--memory-per-class", "0"], "podnet needs exemplars"),
         (["--memory-total", "3"], "one image per class"),

@@ -126,6 +126,8 @@ def _check(runs: Sequence[Chosen], known: argparse.Namespace) -> None:
     first = runs[0].experiment
     if first.num_nodes > 1 or is_member():
         raise ConfigError("--seeds and --orders are for one machine; give each machine some of them without --address.")
+    if known.from_base is not None:
+        raise ConfigError("--from-base is for one run: another seed or order has another first task.")
     dataset, _, _ = first.prepared()
     for record, experiment, existing in runs:
         experiment.tasks(dataset)

@@ -90,7 +90,7 @@ class Experiment:
         The number of exemplars affects the training of the first task only if the method reserves some.
         """
         if self.visits > 1:
-            raise ValueError("alone, a first task would bring all its images; with visits it cannot be cut off.")
+            raise ConfigError("with --visits a first task cannot be shared: it brings only a part of its images.")
         base = self.sizes[0] if self.sizes else self.base
         method = (self.method if self.classes is None else self.method.of_run(self.classes)).of_first_task()
         later = method.later | {"step_epochs"}
