@@ -290,6 +290,15 @@ def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
     assert weights(killed) == weights(whole)
 
 
+def test_a_run_with_all_results_is_not_finished_while_a_process_writes_it(everything):
+    """Its last checkpoint comes after its last result."""
+    done = planned("balance", everything)[1]
+    assert done.finished()
+    with done.record.locked():
+        assert not done.finished()
+    assert done.finished()
+
+
 def test_a_failed_run_is_named_and_the_others_go_on(tmp_path):
     runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
     runs[0].options["lr"] = 1e30

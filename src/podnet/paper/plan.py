@@ -80,9 +80,13 @@ class Planned:
         return self.experiment.task_sizes(self.options["classes"])
 
     def finished(self) -> bool:
-        """Whether the run is complete; a run of the first task also needs the checkpoint that others start from."""
+        """Whether the run is complete; a run of the first task also needs the checkpoint that others start from.
+
+        A process that still writes may have the last checkpoint to write.
+        """
         usable = self.tasks > 1 or self.record.trained_first_task() is not None
-        return usable and self.record.config_file.exists() and self.tasks_done() == self.tasks
+        complete = usable and self.record.config_file.exists() and self.tasks_done() == self.tasks
+        return complete and not self.record.is_being_written()
 
     def tasks_done(self) -> int:
         """None if the record is damaged: on resume the run itself reports that, and the others continue."""
