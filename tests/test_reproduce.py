@@ -19,6 +19,7 @@ from PIL import Image
 from podnet.cli import main
 from podnet.errors import ConfigError, PodnetError
 from podnet.io.tensors import load_tensors
+from podnet.methods import PODNet
 from podnet.paper import estimate
 from podnet.paper.catalogue import BENCHMARKS
 from podnet.paper.engines import LocalEngine
@@ -557,6 +558,55 @@ def test_an_estimate_is_of_what_is_left(tmp_path, monkeypatch):
     assert (whole.tasks, whole.images) == (3, 24)
     # One epoch: 6 classes of 24 images, then one class and 20 exemplars of each old one.
     assert [estimate.seconds(whole, done) for done in range(4)] == [144 + 144 + 164, 144 + 164, 164, 0]
+
+
+def test_the_time_left_follows_the_pace_of_the_tasks_that_are_done(tmp_path):
+    runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
+    assert estimate.seconds_left(runs) is None
+    # 144 images in each of the first two tasks and 164 in the last. Three passes in the first task; in steps one more
+    # through the teacher, and one through the balanced images (7 or 8 classes of 20) in the fine-tuning.
+    first, second, third = 3 * 144, 4 * 144 + 140, 4 * 164 + 160
+    done, waits = runs
+    done.record.folder.mkdir(parents=True)
+    lines = [{"task": 0, "seconds": {"train": 10.0, "herd": 2.0}}, {"task": 1, "seconds": {"train": 8.0}}]
+    done.record.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pace = 20 / (first + second)
+    assert estimate.seconds_left(runs) == pytest.approx(pace * (third + first + second + third))
+    waits.first_task.record.folder.mkdir(parents=True)
+    waits.first_task.record.results_file.write_text(json.dumps(lines[0]) + "\n")
+    pace = 32 / (first + second + first)
+    assert estimate.seconds_left(runs) == pytest.approx(pace * (third + second + third))
+    assert estimate.seconds_left([*runs, waits]) == pytest.approx(pace * (third + 2 * (second + third)))
+
+
+def test_an_own_method_that_needs_its_state_is_estimated_too(tmp_path):
+    class Remembering(PODNet):
+        def phases(self, old, new, state):
+            return super().phases(old, new, state) if not old else [state["missing"]]
+
+    assert len(estimate._phases(Remembering(), old=0, new=5)) == 1
+    assert len(estimate._phases(Remembering(), old=5, new=5)) == 1
+
+
+def test_a_recipe_fills_in_what_is_not_given(capsys):
+    cifar = ["run", "--dataset", "cifar100", "--data-path", "nowhere"]
+    assert resolve({"dataset": "cifar100", "recipe": "fast"}).method.step_epochs == 30
+    assert resolve({"dataset": "cifar100", "recipe": "fast", "step_epochs": 7}).method.step_epochs == 7
+    assert resolve({"dataset": "cifar100", "method": "ucir", "recipe": "fast"}).method.step_epochs == 30
+    assert main([*cifar, "--recipe", "fst"]) == 2
+    assert "Did you mean 'fast'?" in capsys.readouterr().err
+    assert main(["run", "--recipe", "fast", "--print-config"]) == 2
+    assert "no recipe for digits" in capsys.readouterr().err
+
+
+def test_the_runs_of_a_recipe_have_folders_of_their_own(tmp_path):
+    slow, fast = (
+        plan(BENCHMARKS["cifar100"], "full", tmp_path, "1", {"threads": 1, **more})[-1]
+        for more in ({}, {"recipe": "fast"})
+    )
+    assert fast.experiment.method.step_epochs == 30
+    assert slow.record.folder != fast.record.folder
+    assert slow.first_task.record.folder == fast.first_task.record.folder
 
 
 def test_the_list_names_everything(capsys):

@@ -113,6 +113,7 @@ def _add_reproduce(commands: Any) -> None:
         help="class orders: number or list (default: the paper's at full scale)",
     )
     add("--fidelity", choices=("released", "paper"), default="released", help="fidelity of PODNet (default: released)")
+    add("--recipe", metavar="NAME", help="hyper-parameters of all rows by name: fast has fewer epochs in later tasks")
     add(
         "--set",
         metavar="ROW:OPTION=VALUE,...",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from datetime import datetime, timedelta
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from podnet.errors import ConfigError, nearest
 from podnet.methods import find_method
 from podnet.paper.catalogue import BENCHMARKS, Benchmark
 from podnet.paper.engines import Engine, make_engine
-from podnet.paper.estimate import seconds
+from podnet.paper.estimate import seconds, seconds_left
 from podnet.paper.plan import Planned, narrowed, plan, row_changes, with_row
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
@@ -35,6 +36,7 @@ from podnet.report.plots import figure_of
 
 MOST_JOBS = 8  # default limit: each takes about a gigabyte
 LOOK = 5.0  # seconds between checks of all runs, which may be hundreds
+WRITE = 60.0  # seconds between two pages while the runs go on
 
 
 def reproduce_command(known: argparse.Namespace) -> int:
@@ -60,9 +62,14 @@ def reproduce_command(known: argparse.Namespace) -> int:
         console.print(f"note: --data-path is not used at scale {known.scale}, whose data is included.")
     if known.resume and (done := sum(run.finished() for run in runs)):
         console.print(f"{done} of {len(runs)} runs are already finished.", highlight=False)
-    failed = _follow(console, runs, engine, known.resume)
     name = f"{known.name}-{known.scale}" + ("-paper" if known.fidelity == "paper" else "")
-    _report(console, benchmarks, plans, known.scale, folder / name)
+    report = partial(_report, benchmarks, plans, known.scale, folder / name)
+    failed = _follow(console, runs, engine, known.resume, report)
+    contents, page = report()
+    for grid in contents:
+        if isinstance(grid, Grid):
+            console.print(*rich_tables(grid, console.width), sep="\n")
+    say(console, f"report: {page}")
     for sentence in failed:
         say(console, f"failed: {sentence}")
     return 1 if failed else 0
@@ -123,6 +130,7 @@ def _plan(
     source = SOURCES[setting.dataset]
     share = max(1, cores() // known.jobs) if known.engine == "local" else 1
     common: dict[str, Any] = {"threads": known.threads or share, "device": device(known)}
+    common |= {"recipe": known.recipe} if known.recipe else {}
     photos = {
         "subset": known.subset,
         "unreadable": known.unreadable,
@@ -190,10 +198,15 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: bool) -> list[str]:
-    """Carry out the runs, with one line each and a bar over all tasks; returns the messages of failed ones."""
+def _follow(
+    console: Console, runs: Sequence[Planned], engine: Engine, resume: bool, report: Callable[[], object]
+) -> list[str]:
+    """Carry out the runs, with one line each and a bar over all tasks; returns the messages of failed ones.
+
+    The page is written from time to time, so that the table can be seen to fill.
+    """
     failed = []
-    looked = 0.0
+    looked, written = 0.0, time.monotonic()
     with Progress(*bar(), console=console, disable=not console.is_terminal) as progress:
         tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, engine, resume):
@@ -204,24 +217,37 @@ def _follow(console: Console, runs: Sequence[Planned], engine: Engine, resume: b
                 continue
             line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
             say(progress.console, line.rstrip())
+            if outcome.status == "done":
+                say(progress.console, _time_left(runs, engine.slots))
+                if time.monotonic() - written > WRITE:
+                    report()
+                    written = time.monotonic()
             if outcome.status == "failed":
                 failed.append(f"{outcome.planned.label}: {outcome.message}")
     return failed
 
 
+def _time_left(runs: Sequence[Planned], slots: int) -> str:
+    """How many runs are done, and when the rest will be, at the pace so far."""
+    done, left = sum(run.finished() for run in runs), seconds_left(runs)
+    words = f"           {done} of {len(runs)} runs done"
+    if not left:
+        return words
+    left /= min(slots, len(runs) - done)
+    end = datetime.now() + timedelta(seconds=left)
+    return f"{words}, about {_duration(left)} left, until {end:%a %H:%M}"
+
+
 def _report(
-    console: Console, benchmarks: Sequence[Benchmark], plans: Mapping[str, Sequence[Planned]], scale: str, folder: Path
-) -> None:
-    """Print the tables; write tables, figures and the page that contains them."""
+    benchmarks: Sequence[Benchmark], plans: Mapping[str, Sequence[Planned]], scale: str, folder: Path
+) -> tuple[list[Grid | Captioned], Path]:
+    """Write tables, figures and the page that contains them, as far as the runs are."""
     contents: list[Grid | Captioned] = []
     for benchmark in benchmarks:
         planned = plans[benchmark.name]
-        for grid in grids(benchmark, scale, planned):
-            console.print(*rich_tables(grid, console.width), sep="\n")
-            contents.append(grid)
+        contents += grids(benchmark, scale, planned)
         contents.append(Captioned(f"{benchmark.title}, figure", figure_of(panels(benchmark, scale, planned))))
     runs = {run.record.folder: run for benchmark in benchmarks for run in plans[benchmark.name] if run.finished()}
     title = benchmarks[0].title if len(benchmarks) == 1 else "Every table and figure of the paper"
     intro = f"PODNet (Douillard et al., ECCV 2020) at scale {scale}."
-    page = write_report(folder, title, intro, contents, [(run.label, run.record) for run in runs.values()])
-    say(console, f"report: {page}")
+    return contents, write_report(folder, title, intro, contents, [(run.label, run.record) for run in runs.values()])

@@ -39,6 +39,7 @@ EXPERIMENT: Table = (
     ("--memory-total", "N", "exemplars kept of all classes together, instead"),
     ("--images-per-class", "N", "only the first N training images of each class"),
     ("--validation", "SHARE", "hold out this share of the training images and test on it"),
+    ("--recipe", "NAME", "hyper-parameters by name, where none are given: fast has fewer epochs in later tasks"),
     ("--epochs", "N", "epochs of the main phase of each task (default: the method's)"),
     ("--step-epochs", "N", "epochs of the tasks after the first (default: the same)"),
     ("--batch-size", "N", "images per update (default: the method's)"),

@@ -1,8 +1,9 @@
-"""Estimate how long a run takes, from the speed of a few iterations on this machine."""
+"""Estimate how long runs take: from the speed of a few iterations on this machine, and from the tasks that are done."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,6 +17,7 @@ from podnet.fidelity import Fidelity
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, Replay
 from podnet.methods.base import phases_of
+from podnet.methods.phases import Phase
 from podnet.paper.plan import Planned
 from podnet.scenario.tasks import Task
 
@@ -41,18 +43,54 @@ def seconds(planned: Planned, done: int = 0) -> float:
     side = experiment.image_size or SIDES[SOURCES[experiment.dataset].family]
     # Losses cost little compared to the network.
     kind = Yardstick(backbone=method.backbone, batch_size=method.batch_size, fidelity=method.backbone_fidelity)
-    step, forward = _speed(kind, side, choose_device(experiment.device), experiment.threads)
+    speed = _speed(kind, side, choose_device(experiment.device), experiment.threads)
+    return sum(_costs(planned, *speed)[done:])
+
+
+def seconds_left(runs: Sequence[Planned]) -> float | None:
+    """Time that the rest of the runs takes one after the other, at the pace of the tasks done so far, if there are any.
+
+    Runs of one benchmark mostly differ in the number of images they train on, not in the time that an image takes.
+    """
+    spent = work_done = work_left = 0.0
+    shared = set()
+    for run in runs:
+        costs = _costs(run, step=3.0, forward=1.0)  # a step is a forward and a backward pass
+        begun = run if run.record.exists() or not run.has_first_task else run.first_task
+        if begun.record.folder in shared:  # another run counts this first task
+            work_left += sum(costs[1:])
+            continue
+        shared.add(begun.record.folder)
+        done = begun.tasks_done()
+        spent += sum(sum(line["seconds"].values()) for line in (begun.record.results() if done else []))
+        work_done += sum(costs[:done])
+        work_left += sum(costs[done:])
+    return spent / work_done * work_left if work_done else None
+
+
+def _costs(planned: Planned, step: float, forward: float) -> list[float]:
+    """What each task costs, if a training step and a forward pass of an image cost this much."""
+    experiment, method = planned.experiment, planned.experiment.method
     memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
-    total, old = 0.0, 0
-    for task, new in enumerate(planned.sizes):
-        kept = memory.quota(old + new)
-        for number, phase in enumerate([] if task < done else phases_of(method, old, new, {})):
+    costs, old = [], 0
+    for new in planned.sizes:
+        kept, cost = memory.quota(old + new), 0.0
+        for number, phase in enumerate(_phases(method, old, new)):
             if number == 0:
-                total += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
+                cost += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
             else:  # on a balanced set, training only the classifier
-                total += phase.epochs * (old + new) * (method.reserved(kept) or kept) * forward
+                cost += phase.epochs * (old + new) * (method.reserved(kept) or kept) * forward
+        costs.append(cost)
         old += new
-    return total
+    return costs
+
+
+def _phases(method: Method, old: int, new: int) -> list[Phase]:
+    """The phases of a task. One's own method may need its state for them: then those of a first task."""
+    try:
+        return phases_of(method, old, new, {})
+    except Exception:
+        return phases_of(method, 0, new, {})
 
 
 @cache

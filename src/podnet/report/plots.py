@@ -25,7 +25,7 @@ from podnet.metrics import INFERENCES, confusion_matrix
 from podnet.report.results import Results, common_tasks, shown_inferences, spread
 from podnet.runs.folder import Run, method_name
 
-# Okabe and Ito's colours, which colour-blind people can distinguish; then Tol's, for everything else.
+# Okabe and Ito's colours, which colour-blind people can distinguish; then Tol's that are unlike them, for all else.
 COLOURS = {
     "podnet": "#0072b2",
     "ucir": "#d55e00",
@@ -39,12 +39,10 @@ FURTHER_COLOURS = (
     "#882255",
     "#999933",
     "#332288",
-    "#44aa99",
     "#aa4499",
     "#661100",
     "#888888",
     "#ddcc77",
-    "#117733",
     "#56b4e9",
 )
 LOOK: dict[Any, Any] = {

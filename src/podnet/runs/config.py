@@ -27,7 +27,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     method_class = find_method(str(options.pop("method", "podnet")))
     options.setdefault("dataset", "digits")
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
-    own = _read(method_class, {k: v for k, v in options.items() if k not in _experiment_options()})
+    recipe = _recipe(method_class, options.pop("recipe", None), source.family)
+    own = _read(method_class, recipe | {k: v for k, v in options.items() if k not in _experiment_options()})
     given = _read(Experiment, {k: v for k, v in options.items() if k in _experiment_options()})
     given["order"] = spell_out(given.get("order", source.order))
     if given.get("sizes") is not None:
@@ -40,6 +41,16 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if "memory_total" in given:
         given.setdefault("memory_per_class", None)
     return Experiment(method=method, **given)
+
+
+def _recipe(method: type[Method], name: str | None, family: str) -> dict[str, Any]:
+    """The hyper-parameters of a recipe of the method for a family of data; those given have priority."""
+    if name is None:
+        return {}
+    known = {words.split()[1]: values for words, values in method.recipes.items() if words.split()[0] == family}
+    if not known:
+        raise ConfigError(f"there is no recipe for {family}; leave --recipe out.")
+    return dict(known[one_of("recipe", name, known)])
 
 
 def _counted(given: Mapping[str, Any]) -> dict[str, Any]:
