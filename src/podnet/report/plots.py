@@ -34,17 +34,12 @@ COLOURS = {
     "replay": "#e69f00",
     "finetuning": "#999999",
     "joint": "#000000",
+    "podnet-plus": "#56b4e9",
+    "afc": "#882255",
+    "acil": "#332288",
+    "der": "#999933",
 }
-FURTHER_COLOURS = (
-    "#882255",
-    "#999933",
-    "#332288",
-    "#aa4499",
-    "#661100",
-    "#888888",
-    "#ddcc77",
-    "#56b4e9",
-)
+FURTHER_COLOURS = ("#aa4499", "#661100", "#6699cc", "#997700", "#ee99aa", "#225555", "#7b5ea7")
 LOOK: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
