@@ -472,7 +472,7 @@ def test_a_run_without_a_gpu_keeps_off_those_of_the_cluster(tmp_path, monkeypatc
     seen = []
     monkeypatch.setattr(reproduce, "carry_out", lambda runs, engine, resume: seen.extend(runs) or iter(()))
     monkeypatch.setattr(reproduce, "make_engine", lambda *options: None)
-    monkeypatch.setattr(reproduce, "_report", lambda *results: None)
+    monkeypatch.setattr(reproduce, "_report", lambda *results: ([], tmp_path))
     for arguments in (["ray"], ["ray", "--gpus-per-run", "0.5"], ["local", "--jobs", "1"]):
         seen.clear()
         main([*TWO_CHAINS, "--output", str(tmp_path), "--engine", *arguments])
@@ -484,7 +484,7 @@ def test_as_many_runs_as_cores_unless_told_otherwise(tmp_path, monkeypatch):
     jobs = []
     monkeypatch.setattr(reproduce, "make_engine", lambda name, given, *options: jobs.append(given))
     monkeypatch.setattr(reproduce, "carry_out", lambda runs, engine, resume: iter(()))
-    monkeypatch.setattr(reproduce, "_report", lambda *results: None)
+    monkeypatch.setattr(reproduce, "_report", lambda *results: ([], tmp_path))
     main([*TWO_CHAINS, "--output", str(tmp_path), "--device", "cpu"])
     main([*TWO_CHAINS, "--output", str(tmp_path), "--engine", "slurm"])
     assert jobs == [min(8, cores()), None]
