@@ -16,7 +16,7 @@ def serving(folder, model=None, *options):
     command += ["--model", str(model)] if model else []
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=model and Path(model).parent)
     try:
-        address = next(line.strip() for line in server.stdout if line.startswith("http://"))
+        address = next(line.strip() for line in server.stdout if line.startswith("http"))
         with httpx.Client(base_url=address.partition("?")[0], timeout=60) as client:
             client.server, client.address = server, address
             yield client

@@ -290,7 +290,7 @@ def test_another_address_needs_the_token(tmp_path):
         assert opened.status_code == 303
         assert opened.headers["location"] == "/"
         assert "HttpOnly" in opened.headers["set-cookie"]
-        assert "SameSite=lax" in opened.headers["set-cookie"]
+        assert "SameSite=strict" in opened.headers["set-cookie"]
         assert client.get(f"{here}/api/runs").status_code == 200  # with the cookie
         refused = client.get(f"{here}/api/runs", headers={"Host": "evil.example"})
         assert refused.status_code == 403

@@ -47,6 +47,7 @@ def open_page(browser):
         context.set_default_timeout(1000 * PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if "Security Policy" in said.text else None)
         page.on("dialog", lambda dialog: complaints.append(f"a script ran: {dialog.message}"))
         page.on("request", lambda request: asked.append(request.url))
         contexts.append(context)

@@ -6,6 +6,7 @@ function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value); // as text, the content security policy refuses it
     else if (value === true) element.setAttribute(name, "");
     else element.setAttribute(name, value);
   }
