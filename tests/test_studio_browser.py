@@ -475,3 +475,29 @@ def test_the_api_has_a_page(shop, open_page, browser):
     page.get_by_text("/api/compare").first.wait_for(timeout=1000 * PATIENCE)
     context.close()
     assert [words for words in said if "Security Policy" in words] == []
+
+
+def test_the_first_visit_by_a_link_and_the_end_of_the_session(tmp_path, browser):
+    """Another site's link to the address with the token; the browser holds the strict cookie back at first."""
+    make_run(tmp_path / "one", 1, epochs=1, base=4)
+    context = browser.new_context()
+    context.set_default_timeout(1000 * PATIENCE)
+    page = context.new_page()
+    asked = []
+    with serving(tmp_path, None, "--host", "0.0.0.0") as client:
+        address = client.address.replace(client.base_url.host, "127.0.0.1")
+        link = f'<a href="{address}#/runs">the page</a>'
+        page.route("http://other.example/", lambda route: route.fulfill(body=link, content_type="text/html"))
+        page.goto("http://other.example/")
+        page.on("request", lambda request: asked.append((request.url, request.headers.get("referer"))))
+        page.get_by_role("link").click()
+        page.get_by_role("link", name="one").wait_for()
+        assert page.url.partition("#")[0] == address.partition("?")[0]
+        assert page.evaluate("document.cookie") == ""
+        assert sum("token" in url for url, _ in asked) == 1  # the first
+        assert all("token" not in (referer or "") for _, referer in asked)
+    with serving(tmp_path, None, "--host", "0.0.0.0", "--port", str(client.base_url.port)) as client:
+        page.get_by_text("a token is needed: open the address that podnet studio printed").wait_for()
+        page.goto(client.address.replace(client.base_url.host, "127.0.0.1"))
+        page.get_by_role("link", name="one").wait_for()
+    context.close()
