@@ -8,6 +8,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10  # for the head of a request, after the connection or the last answer
 READ_SECONDS = 60  # for a client that reads nothing of its answer
+END_SECONDS = 1  # for a client to hang up when the server stops
 
 
 class Connection(H11Protocol):
@@ -28,6 +29,10 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
         _stop(self._head)
         _stop(self._stuck)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.loop.call_later(END_SECONDS, self.transport.abort)  # an encrypted one would wait for the client's goodbye
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -69,7 +69,7 @@ def _config(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
-        log_level="warning",
+        log_level="error",  # warnings are of malformed requests, which anyone can send
         access_log=False,
         proxy_headers=False,
         server_header=False,
