@@ -16,6 +16,7 @@ from rich.console import Console
 from starlette.types import ASGIApp
 
 from podnet.errors import ConfigError, PodnetError, printable
+from podnet.processes import share_freed_memory
 from podnet.studio.access import Access
 from podnet.studio.app import create_app
 from podnet.studio.connection import Connection
@@ -39,6 +40,7 @@ def serve(
     server = _Server(_config(create_app(studio, host, access), certificate))
     server.ending = studio.end
     _raise_file_limit()
+    share_freed_memory()
     about = f"runs below {printable(folder)}" + (f", model {printable(model)}" if model else "")
     shown = address + (f"?token={access.token}" if access else "")
     _say(f"{about}\n{shown}\nPress Ctrl-C to stop.")
