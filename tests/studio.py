@@ -8,16 +8,19 @@ from pathlib import Path
 
 import httpx
 
+START = "import sys; from podnet.cli import main; sys.exit(main(sys.argv[1:]))"
+
 
 @contextmanager
-def serving(folder, model=None, *options):
-    """A client of a server for the runs below a folder and a model."""
-    command = [sys.executable, "-P", "-m", "podnet", "studio", str(folder), "--no-browser", "--port", "0", *options]
+def serving(folder, model=None, *options, first=""):
+    """A client of a server for the runs below a folder and a model; `first` are statements to run before."""
+    python = ["-c", f"{first}\n{START}"] if first else ["-m", "podnet"]
+    command = [sys.executable, "-P", *python, "studio", str(folder), "--no-browser", "--port", "0", *options]
     command += ["--model", str(model)] if model else []
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=model and Path(model).parent)
     try:
-        address = next(line.strip() for line in server.stdout if line.startswith("http://"))
-        with httpx.Client(base_url=address.partition("?")[0], timeout=60) as client:
+        address = next(line.strip() for line in server.stdout if line.startswith("http"))
+        with httpx.Client(base_url=address.partition("?")[0], timeout=60, verify=False) as client:
             client.server, client.address = server, address
             yield client
             assert server.poll() is None, "the server did not survive"

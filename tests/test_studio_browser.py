@@ -47,12 +47,18 @@ def open_page(browser):
         context.set_default_timeout(1000 * PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", refused)
         page.on("dialog", lambda dialog: complaints.append(f"a script ran: {dialog.message}"))
         page.on("request", lambda request: asked.append(request.url))
         contexts.append(context)
         page.goto(address)
         page.wait_for_selector("html[data-ready=yes]")
         return page
+
+    def refused(said):
+        """By the content security policy; that Plotly asks for more than it needs is known."""
+        if "Security Policy" in said.text and not said.location["url"].endswith("/vendor/plotly.js"):
+            complaints.append(said.text)
 
     complaints, asked = [], []
     yield opened
@@ -205,6 +211,8 @@ def test_a_run_of_many_classes_fits_and_its_heat_maps_are_labelled(tmp_path, ope
             shown = [heat.locator(f".{axis}tick text").all_text_contents() for axis in "xy"]
             assert all(10 < len(labels) <= 30 for labels in shown)
             assert shown[0][-1] == label
+            image = heat.locator(".hm image").first
+            assert image.evaluate("image => getComputedStyle(image).imageRendering") == "pixelated"  # not blurred
         with page.expect_download() as waiting:
             page.get_by_label("Results, NME: save as CSV").click()
         assert {"CNN all", "NME all"} < set(waiting.value.path().read_text().splitlines()[0].split(","))
@@ -461,6 +469,35 @@ def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_p
 def test_the_api_has_a_page(shop, open_page, browser):
     context = browser.new_context()
     page = context.new_page()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
     page.goto(f"{shop.address}docs")
     page.get_by_text("/api/compare").first.wait_for(timeout=1000 * PATIENCE)
+    context.close()
+    assert [words for words in said if "Security Policy" in words] == []
+
+
+def test_the_first_visit_by_a_link_and_the_end_of_the_session(tmp_path, browser):
+    """Another site's link to the address with the token; the browser holds the strict cookie back at first."""
+    make_run(tmp_path / "one", 1, epochs=1, base=4)
+    context = browser.new_context()
+    context.set_default_timeout(1000 * PATIENCE)
+    page = context.new_page()
+    asked = []
+    with serving(tmp_path, None, "--host", "0.0.0.0") as client:
+        address = client.address.replace(client.base_url.host, "127.0.0.1")
+        link = f'<a href="{address}#/runs">the page</a>'
+        page.route("http://other.example/", lambda route: route.fulfill(body=link, content_type="text/html"))
+        page.goto("http://other.example/")
+        page.on("request", lambda request: asked.append((request.url, request.headers.get("referer"))))
+        page.get_by_role("link").click()
+        page.get_by_role("link", name="one").wait_for()
+        assert page.url.partition("#")[0] == address.partition("?")[0]
+        assert page.evaluate("document.cookie") == ""
+        assert sum("token" in url for url, _ in asked) == 1  # the first
+        assert all("token" not in (referer or "") for _, referer in asked)
+    with serving(tmp_path, None, "--host", "0.0.0.0", "--port", str(client.base_url.port)) as client:
+        page.get_by_text("a token is needed: open the address that podnet studio printed").wait_for()
+        page.goto(client.address.replace(client.base_url.host, "127.0.0.1"))
+        page.get_by_role("link", name="one").wait_for()
     context.close()

@@ -74,6 +74,8 @@ def _add_studio(commands: Any) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default: only this machine); others need a token")
     add("--port", metavar="N", type=int, help="port (default: 8137, or the next free one)")
     add("--no-browser", action="store_true", help="only print the address")
+    add("--certificate", metavar="FILE", help="encrypt (TLS) with this certificate, a PEM file; needs --key")
+    add("--key", metavar="FILE", help="the private key of the certificate, a PEM file without a password")
 
 
 def _add_reproduce(commands: Any) -> None:

@@ -11,9 +11,11 @@ from podnet.errors import MissingPackageError
 def studio_command(known: argparse.Namespace) -> int:
     try:
         from podnet.studio.server import serve
+        from podnet.studio.tls import certificate_of
     except ImportError as error:
         raise MissingPackageError(
             f"podnet studio needs {error.name}, which is not installed: pip install 'podnet[studio]'."
         ) from error
     model = Path(known.model).expanduser() if known.model else None
-    return serve(Path(known.folder).expanduser(), model, known.host, known.port, browser=not known.no_browser)
+    certificate = certificate_of(known.certificate, known.key)
+    return serve(Path(known.folder).expanduser(), model, known.host, known.port, not known.no_browser, certificate)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -13,8 +10,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
@@ -22,9 +18,10 @@ from starlette.types import ASGIApp
 from podnet import __version__
 from podnet.errors import BusyError, PodnetError
 from podnet.studio import model_routes, run_routes, teach_routes
+from podnet.studio.access import Access
 from podnet.studio.dependencies import NotFoundError
 from podnet.studio.events import Studio
-from podnet.studio.guard import HEADERS, Guard, TooLargeError
+from podnet.studio.guard import Guard
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = Path(str(resources.files("plotly"))) / "package_data" / "plotly.min.js"
@@ -32,8 +29,8 @@ SWAGGER = Path(str(resources.files("fastapi_swagger"))) / "resources"
 DAY = {"Cache-Control": "max-age=86400"}
 
 
-def create_app(studio: Studio, host: str = "127.0.0.1", token: str | None = None) -> ASGIApp:
-    """The application; `host` is the address it is bound to."""
+def create_app(studio: Studio, host: str = "127.0.0.1", access: Access | None = None) -> ASGIApp:
+    """The application; `host` is the address it is bound to, `access` who may use it from elsewhere."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -56,7 +53,7 @@ def create_app(studio: Studio, host: str = "127.0.0.1", token: str | None = None
     app.state.studio = studio  # for the routes: podnet.studio.dependencies
     for routes in (run_routes, model_routes, teach_routes):
         app.include_router(routes.router)
-    return Guard(app, host, token)
+    return Guard(app, host, access)
 
 
 def _pages(app: FastAPI) -> None:
@@ -72,20 +69,8 @@ def _pages(app: FastAPI) -> None:
         return FileResponse(PLOTLY, media_type="text/javascript", headers=DAY)
 
     @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
-        shown = get_swagger_ui_html(
-            openapi_url="/api/openapi.json",
-            title="podnet studio: API",
-            swagger_js_url="/vendor/swagger/swagger-ui-bundle.js",
-            swagger_css_url="/vendor/swagger/swagger-ui.css",
-            swagger_favicon_url="/static/icon.svg",
-        )
-        text = bytes(shown.body).decode()
-        scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)  # its own, which the policy must name
-        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-        allowed = " ".join(["script-src 'self'", *(f"'sha256-{digest}'" for digest in digests)])
-        policy = HEADERS["Content-Security-Policy"].replace("script-src 'self'", allowed)
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+    def docs() -> FileResponse:
+        return FileResponse(STATIC / "docs.html")
 
 
 def _errors(app: FastAPI) -> None:
@@ -98,9 +83,6 @@ def _errors(app: FastAPI) -> None:
         words = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
         return JSONResponse({"detail": f"invalid request: {'; '.join(words)}."}, status_code=422)
 
-    async def too_large(request: Request, error: Exception) -> Response:
-        return JSONResponse({"detail": "the request is too large."}, 413, {"Connection": "close"})
-
     async def vanished(request: Request, error: Exception) -> Response:
         return Response(status_code=400)  # nobody is there to read it
 
@@ -110,6 +92,5 @@ def _errors(app: FastAPI) -> None:
 
     app.add_exception_handler(PodnetError, told)
     app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(TooLargeError, too_large)
     app.add_exception_handler(ClientDisconnect, vanished)
     app.add_exception_handler(OSError, gone)

@@ -1,8 +1,7 @@
-"""Dependencies of the routes: the server's state, the run or teacher of a request, the uploaded photo."""
+"""Dependencies of the routes: the server's state, the run or teacher of a request."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
@@ -15,7 +14,6 @@ from podnet.studio.teaching import Teacher
 if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
-UPLOAD_SECONDS = 60  # time limit for a photo
 PHOTO = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}}
 
 
@@ -56,14 +54,6 @@ IdleTeacher = Annotated[Teacher, Depends(_idle_teacher)]  # refused while the mo
 def view_of(studio: Studio) -> ModelView:
     """What the model shows; torch is loaded for it."""
     return studio.view() or _no_model()
-
-
-async def body_of(request: Request) -> bytes:
-    """The uploaded photo, unless it takes too long to arrive."""
-    try:
-        return await asyncio.wait_for(request.body(), UPLOAD_SECONDS)
-    except TimeoutError:
-        raise HTTPException(408, f"the photo did not arrive within {UPLOAD_SECONDS} seconds.") from None
 
 
 def _no_model() -> Any:

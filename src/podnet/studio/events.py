@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podnet.io.files import stamp
+from podnet.studio.access import Session
 from podnet.studio.draft import Draft
 from podnet.studio.index import Changes, RunIndex
 from podnet.studio.teaching import Teacher
+from podnet.studio.uploads import Uploads
 
 if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
 LOOK_SECONDS = 0.5  # between checks of the files
-UPLOADS = 4  # photos read and decoded at a time; the others wait in their sockets
 ALIVE_SECONDS = 15  # between keep-alive messages to a page
+MOST_STREAMS = 2000
+STREAM_SECONDS = 0.001  # between messages to a page, for each page that is open: all of them take part of the time
 
 
 class Studio:
@@ -33,7 +36,8 @@ class Studio:
         self.model = model
         self.draft = Draft()
         self.teacher = Teacher(model, self.draft, self._fire) if model else None
-        self.uploads = asyncio.Semaphore(UPLOADS)
+        self.uploads = Uploads()
+        self.streams = 0
         self._boot = f"{time.time_ns():x}"  # versions of another server are invalid here
         self._news = asyncio.Event()
         self._view: ModelView | None = None
@@ -83,12 +87,20 @@ class Studio:
         import_module("podnet.studio.comparison")
         self.view()
 
-    async def stream(self, since: str) -> AsyncIterator[str]:
-        """Server-sent events for one page, from the version it has."""
+    async def stream(self, since: str, session: Session | None = None) -> AsyncIterator[str]:
+        """Server-sent events for one page, from the version it has, until its session ends."""
+        self.streams += 1
+        try:
+            async for event in self._events(since, session):
+                yield event
+        finally:
+            self.streams -= 1
+
+    async def _events(self, since: str, session: Session | None) -> AsyncIterator[str]:
         boot, _, number = since.partition("-")
         version = int(number) if boot == self._boot and number.isdigit() else 0
         teaching, model = None, None
-        while not self._ending:
+        while not self._ending and (session is None or session.use()):
             news = self._news
             changes = self.index.since(version)
             if changes.version > version:
@@ -101,6 +113,7 @@ class Studio:
             if self.model_version() != model:
                 model = self.model_version()
                 yield _event("model", json.dumps(self._about()))
+            await asyncio.sleep(min(1.0, self.streams * STREAM_SECONDS))
             try:
                 await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
             except TimeoutError:

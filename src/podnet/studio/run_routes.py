@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from podnet.errors import PodnetError
 from podnet.studio.answers import AllRuns, Comparison
 from podnet.studio.dependencies import RunOfKey, StudioState, run_of
 from podnet.studio.details import classes, overview
+from podnet.studio.events import MOST_STREAMS
 
 router = APIRouter(prefix="/api", tags=["runs"])
 
@@ -27,8 +28,11 @@ def runs(studio: StudioState) -> Response:
 @router.get("/events")
 async def events(request: Request, studio: StudioState, since: str = "") -> StreamingResponse:
     """Server-sent events: `runs` that changed or were removed, `teach` and `model`. Resumes after Last-Event-ID."""
+    if studio.streams >= MOST_STREAMS:
+        raise HTTPException(503, "too many open pages; close some.", headers={"Retry-After": "10"})
     after = request.headers.get("last-event-id", since)
-    return StreamingResponse(studio.stream(after), media_type="text/event-stream")
+    session = getattr(request.state, "session", None)  # of another machine's browser
+    return StreamingResponse(studio.stream(after, session), media_type="text/event-stream")
 
 
 @router.get("/runs/{key}")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from podnet.model.changing import accept, undo
-from podnet.studio.dependencies import PHOTO, IdleTeacher, ModelTeacher, StudioState, body_of
+from podnet.studio.dependencies import PHOTO, IdleTeacher, ModelTeacher, StudioState
 from podnet.studio.events import Studio
 from podnet.studio.model_routes import described
 from podnet.studio.teaching import Teacher, Teaching
@@ -49,10 +49,9 @@ async def add_photo(
     request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME)], studio: StudioState, teacher: IdleTeacher
 ) -> dict[str, Any]:
     """Send one encoded photo of the class `name` as the body."""
-    async with studio.uploads:
-        content = await body_of(request)
-        photo = await asyncio.to_thread(studio.draft.add, name, content, teacher.require_idle)
-    return {"id": photo.id, "name": photo.label}
+    async with studio.uploads.photo(request) as photo:
+        added = await asyncio.to_thread(lambda: studio.draft.add(name, photo.read(), teacher.require_idle))
+    return {"id": added.id, "name": added.label}
 
 
 @router.get("/draft/{key}", response_class=Response)

@@ -52,10 +52,10 @@ document.getElementById("theme").addEventListener("click", () => {
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault()); // beside a drop zone, the browser would leave for the photo
 
-function showLink(alive) {
+function showLink(alive, why = "connection lost, retrying") {
   const link = document.getElementById("link");
   if (!alive && !link.classList.contains("lost")) announce("Connection lost");
-  link.textContent = alive ? "live" : "connection lost, retrying";
+  link.textContent = alive ? "live" : why;
   link.classList.toggle("lost", !alive);
 }
 

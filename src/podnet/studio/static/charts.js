@@ -56,7 +56,7 @@ export class Chart {
   constructor(title, { height = 340, note = "" } = {}) {
     this.title = title;
     this.height = height;
-    this.plot = h("div", { class: "plot", style: `height:${height}px`, role: "img", "aria-label": title });
+    this.plot = h("div", { class: "plot", style: { height: `${height}px` }, role: "img", "aria-label": title });
     this.table = h("div");
     const save = (kind) => h("button", { type: "button", class: "small", "aria-label": `${title}: save as ${kind}`,
       onclick: () => (kind === "CSV" ? saveCsv(title, this.numbers) : this.save(kind.toLowerCase())) }, kind);

@@ -6,6 +6,7 @@ function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value); // as text, the content security policy refuses it
     else if (value === true) element.setAttribute(name, "");
     else element.setAttribute(name, value);
   }
@@ -51,7 +52,14 @@ export function announce(text) {
   document.getElementById("live").textContent = text;
 }
 
-class Refusal extends Error {}
+const MOST_TRIES = 30; // of sending a photo to a busy server
+
+class Refusal extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export async function request(path, options = {}) {
   let response;
@@ -63,7 +71,7 @@ export async function request(path, options = {}) {
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
     const detail = typeof answer.detail === "string" ? answer.detail : `the server responded with status ${response.status}`;
-    throw new Refusal(detail);
+    throw new Refusal(detail, response.status);
   }
   return answer;
 }
@@ -71,8 +79,16 @@ export async function request(path, options = {}) {
 export const post = (path, body) =>
   request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body ?? {}) });
 
-export const sendPhoto = (path, file) =>
-  request(path, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+export async function sendPhoto(path, file) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await request(path, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+    } catch (error) {
+      if (error.status !== 503 || tries === MOST_TRIES) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 1000 * (1 + Math.random()))); // the server has too many at once
+    }
+  }
+}
 
 export function download(name, href) {
   const link = h("a", { href, download: name });

@@ -47,7 +47,7 @@ function classCard(record, label, colour, version, forget) {
   const all = record.exemplars > FEW && h("button", { type: "button", class: "small", onclick: () => { show(record.exemplars); all.remove(); } }, `all ${record.exemplars}`);
   const fell = record.then !== null && record.now < record.then - LOSS;
   return h("li", { class: "card" },
-    h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: `background:${colour}` }), record.name),
+    h("div", { class: "bar" }, h("h3", {}, h("span", { class: "dot", style: { background: colour } }), record.name),
       h("button", { type: "button", class: "small", "aria-label": `Remove ${record.name}`, onclick: forget }, "remove")),
     h("p", { class: "small-text" }, `learned ${record.learned} from ${photoCount(record.photos)}; kept: ${record.kept}`, h("br"),
       record.then === null ? "accuracy not measured" : h("span", { class: fell ? "fell" : "" }, `accuracy ${number(record.then, 1)} % then, ${number(record.now, 1)} % now`), h("br"),

@@ -18,7 +18,7 @@ export const stateMark = (run) => h("span", { class: `state ${run.state}` }, run
 export function track(share, label) {
   const shown = Math.round(1000 * Math.min(1, Math.max(0, share))) / 10;
   return h("span", { class: "track", role: "progressbar", "aria-label": label, "aria-valuenow": Math.round(shown), "aria-valuemin": 0, "aria-valuemax": 100 },
-    h("span", { style: `width:${shown}%` }));
+    h("span", { style: { width: `${shown}%` } }));
 }
 
 export function progressWords(run) {

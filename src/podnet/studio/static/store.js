@@ -2,6 +2,8 @@
 
 import { announce, request } from "./dom.js";
 
+const AGAIN = 5000; // milliseconds until a stream that was refused is asked for again
+
 export const store = {
   runs: new Map(), // id -> summary
   folder: "", model: null, modelVersion: "", teaching: { state: "idle" }, chosen: new Set(),
@@ -23,10 +25,21 @@ export async function begin(onLink) {
   store.model = known.model;
   store.modelVersion = known.model_version;
   for (const run of known.runs) store.runs.set(run.id, run);
-  const events = new EventSource(`/api/events?since=${encodeURIComponent(known.version)}`);
+  follow(known.version, onLink);
+}
+
+function follow(since, onLink) {
+  let version = since;
+  const events = new EventSource(`/api/events?since=${encodeURIComponent(version)}`);
   events.onopen = () => onLink(true);
-  events.onerror = () => onLink(false);
+  events.onerror = () => {
+    onLink(false);
+    if (events.readyState !== EventSource.CLOSED) return; // the browser tries again
+    request("/api/runs").catch((error) => onLink(false, error.message)); // why it was refused: the session has ended
+    setTimeout(() => follow(version, onLink), AGAIN);
+  };
   events.addEventListener("runs", (event) => {
+    version = event.lastEventId;
     const { runs, removed, complete } = JSON.parse(event.data);
     const changed = new Set(removed);
     if (complete) { for (const id of store.runs.keys()) changed.add(id); store.runs.clear(); }

@@ -45,7 +45,7 @@ export function teachView(container) {
   const change = h("div");
   const rows = h("div");
   const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
-  const epochs = h("input", { type: "number", min: 1, max: 1000, placeholder: "automatic", "aria-label": "Epochs", style: "width:8rem" });
+  const epochs = h("input", { type: "number", min: 1, max: 1000, placeholder: "automatic", "aria-label": "Epochs", style: { width: "8rem" } });
   const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
   let model = null;
   let pending = 0; // classes whose photos are on their way

@@ -32,7 +32,7 @@ const lists = ({ cnn, nme }) => (cnn.length === 1 ? ranked("more typical than th
 function overlay(heat, seen) {
   const canvas = h("canvas", { width: heat[0].length, height: heat.length, "aria-hidden": "true" });
   const [left, top, right, bottom] = seen.map((share) => 100 * share);
-  canvas.style.cssText = `left:${left}%;top:${top}%;width:${right - left}%;height:${bottom - top}%`;
+  Object.assign(canvas.style, { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(heat[0].length, heat.length);
   heat.flat().forEach((value, i) => pixels.data.set([255 * Math.min(1, 2 * value), 200 * Math.max(0, 1 - Math.abs(2 * value - 1)), 255 * Math.max(0, 1 - 2 * value), 255 * value], 4 * i));
@@ -61,7 +61,7 @@ function answerCard(file, names) {
     card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
         h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; ${said}` }), layer),
-          heat ? h("div", { class: "row", style: "margin-top:.5rem" }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no heat map for ${name}.`)),
+          heat ? h("div", { class: "row", style: { marginTop: ".5rem" } }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no heat map for ${name}.`)),
         h("div", {}, h("p", { class: `verdict ${unknown ? "unknown" : ""}` }, said, h("small", {}, unknown ? "Not like any of its classes. Nearest classes:" : percent(first.confidence))),
           h("div", { class: `scores ${unknown ? "doubted" : ""}` }, lists(both)))));
     if (label !== null) select.focus();
@@ -85,7 +85,7 @@ export function tryView(container) {
   const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, () => names)); };
   const paste = (event) => { const files = [...(event.clipboardData?.files ?? [])]; if (files.length) take(files); };
   document.addEventListener("paste", paste);
-  container.append(trouble, dropZone("Drop photos here, choose some, or paste one. They stay on this machine.", take), h("div", { style: "height:1rem" }), answers);
+  container.append(trouble, dropZone("Drop photos here, choose some, or paste one. They stay on this machine.", take), h("div", { style: { height: "1rem" } }), answers);
   const stop = listen((news) => news.model && learn());
   return () => { document.removeEventListener("paste", paste); stop(); };
 }
