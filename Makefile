@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+UV := uv==0.13.8
+LOWEST_TESTS := $(patsubst %,tests/test_%.py,losses storage backbones classifiers lite winograd learner resume photos \
+	report model_file own_classifier estimator export timm loggers search studio)
 
-.PHONY: demo test cov lint format bench docs wheel clean
+.PHONY: demo test test-lowest cov lint format bench docs wheel lock sbom clean
 
 $(READY): pyproject.toml constraints.txt src/podnet/nets/winograd.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +21,15 @@ demo: $(READY)  ## PODNet beside fine-tuning and replay on the embedded digits: 
 
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal  # on two cores: many tests wait for processes of their own
+
+test-lowest: export PYTHONPATH :=
+test-lowest:  ## a part of the tests with the lowest versions that pyproject.toml allows; downloads some GB
+	rm -rf .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) scripts/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
+	.venv-lowest/bin/pytest -W default $(LOWEST_TESTS)  # old versions warn of what was mended since
 
 cov: $(READY)  ## the tests with branch coverage, printed; slower than make test
 	$(BIN)/coverage erase
@@ -48,5 +60,13 @@ wheel: $(READY)  ## sdist and wheel into dist/; the wheel is tried in an environ
 	root=$$PWD; folder=$$(mktemp -d) && cd $$folder && $$root/.venv-wheel/bin/python $$root/scripts/smoke.py; \
 		failed=$$?; rm -rf $$folder; exit $$failed
 
+lock:  ## requirements/*.txt: the versions of constraints.txt with hashes
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check $(UV)
+	PATH="$$PWD/.venv-lock/bin:$$PATH" $(PYTHON) scripts/lock.py
+
+sbom: $(READY)  ## build/sbom.cdx.json (CycloneDX), and docs/licences.md: what podnet consists of and needs
+	$(BIN)/python scripts/sbom.py
+
 clean:
-	rm -rf $(VENV) .venv-wheel build dist .coverage .coverage.* src/*.egg-info src/podnet/nets/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wheel .venv-lowest .venv-lock build dist .coverage .coverage.* src/*.egg-info src/podnet/nets/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -24,7 +24,7 @@ def test_files_that_are_linked_and_commands_of_make_exist(name):
     text = (ROOT / name).read_text()
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert ((ROOT / name).parent / link).exists(), link
-    for line in re.findall(r"\bmake ((?:PYTHON=\S+ )?[a-z ]+?)(?:`|  )", text):
+    for line in re.findall(r"\bmake ((?:PYTHON=\S+ )?[a-z -]+?)(?:`|  )", text):
         assert set(line.split()) - {"PYTHON=python3.12"} <= TARGETS, line
 
 

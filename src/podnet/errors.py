@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 
 class PodnetError(Exception):
@@ -34,6 +36,15 @@ class DamagedFileError(PodnetError):
 
 class NotAModelError(PodnetError):
     """A picture or a folder where a model file is expected."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What `podnet doctor` or `podnet check` found, in a sentence, and the one command that helps, if any."""
+
+    text: str
+    state: Literal["ok", "note", "broken"] = "ok"
+    command: str = ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

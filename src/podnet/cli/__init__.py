@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from podnet.cli.parser import build_parser
 from podnet.engine.launch import is_launched, note_failure
 from podnet.errors import ConfigError, NotAModelError, PodnetError, nearest, printable
 from podnet.processes import end_now, is_member
@@ -65,6 +64,12 @@ def _tell(error: PodnetError) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments == ["doctor"]:  # before other packages are imported: it tells which of them is broken
+        from podnet.cli.doctor import doctor_command
+
+        return doctor_command()
+    from podnet.cli.parser import build_parser
+
     parser, commands = build_parser()
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         hint = nearest(arguments[0], commands)

@@ -58,7 +58,26 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     bench.add_argument("--output", metavar="FILE", default="bench.json", help="where to write (default: bench.json)")
     bench.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, as in reproduce)")
     commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)
+    _add_checks(commands)
     return parser, dict(commands.choices)
+
+
+def _add_checks(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="look for damage in a model file or a run folder",
+        description="Verify the checksums and the structure of a model file or a run folder, and say what can be "
+        "recovered. Nothing is changed. Exit code 0: whole, 1: damaged.",
+        allow_abbrev=False,
+    )
+    check.add_argument("path", metavar="FILE|RUN", help="a model file or a run folder")
+    commands.add_parser(
+        "doctor",
+        help="what this installation has, what is broken, and how to mend it",
+        description="Tell what this installation has, what is broken, and the command that mends it. Nothing is "
+        "downloaded. Exit code 0: nothing is broken, 1: something is.",
+        allow_abbrev=False,
+    )
 
 
 def _add_studio(commands: Any) -> None:

@@ -21,7 +21,7 @@ from podnet.data.dataset import Dataset
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest, printable
-from podnet.io.files import write_atomically
+from podnet.io.files import cache_folder, write_atomically
 
 ENDINGS = (b".jpeg", b".jpg", b".png")  # in upper or lower case
 WANTED = "expected train/CLASS/*.JPEG and val/CLASS/*.JPEG, or lists train.txt and val.txt with lines 'path class'"
@@ -224,7 +224,7 @@ def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -
 
 def _user_cache(folder: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet" / f"{digest}.npz"
+    return cache_folder() / f"{digest}.npz"
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:

@@ -18,6 +18,11 @@ UNFINISHED = ".unfinished"  # suffix of a file being written
 LAST = 256  # bytes compared to distinguish a file that grew from a replaced one
 
 
+def cache_folder() -> Path:
+    """Where the user's programs keep what they can make again; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "podnet"
+
+
 def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
     """Write a file so that at any moment, even after a crash, it has either the old or the new content in full."""
     parts = [data] if isinstance(data, bytes) else [data.encode()] if isinstance(data, str) else data

@@ -18,6 +18,17 @@ def checkpoint_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.learning")
 
 
+def lock_file(path: Path) -> Path:
+    """What a process that changes the model holds."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def earlier_files(path: Path) -> list[Path]:
+    """The model before its last change, if that was kept; or before a change that was interrupted."""
+    beginnings = (f".{path.name}.before-", f".{path.name}.unchanged")
+    return sorted(file for file in path.parent.iterdir() if file.name.startswith(beginnings))
+
+
 def require_model(path: Path) -> None:
     """Fail if there is no such file, and tell how to make one."""
     if not path.exists():
@@ -32,7 +43,7 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     With `undoable` the previous file is kept until the change is accepted or another follows. The checkpoint of an
     interrupted call of learn is useless for a changed model and is removed.
     """
-    lock, before = path.with_name(f".{path.name}.lock"), path.with_name(f".{path.name}.unchanged")
+    lock, before = lock_file(path), path.with_name(f".{path.name}.unchanged")
     with locked(lock, f"another process is changing {printable(path)}; wait until it ends."):
         try:
             before.unlink(missing_ok=True)  # left by a killed process

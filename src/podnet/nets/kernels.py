@@ -20,6 +20,7 @@ from podnet.errors import ConfigError
 from podnet.nets.exchange import exchange, with_tensors_of
 
 VARIABLE = "PODNET_CONVOLUTIONS"  # environment variable: "podnet" (the default) or "torch"
+CAPABILITIES = ("AVX2", "AVX512")  # of the CPUs that it is compiled for
 WIDTHS = (16, 32, 64)  # numbers of channels it is compiled for
 REAL = torch.float32
 PIXELS = 2048  # with fewer, transforming the filters costs more than it saves
@@ -37,11 +38,17 @@ def library() -> ctypes.CDLL | None:
 
 def compiled_for(capability: str) -> ctypes.CDLL | None:
     """The functions compiled for CPUs with AVX2, or with AVX512."""
-    found = find_spec(f"podnet.nets._winograd_{capability.lower()}") if capability in ("AVX2", "AVX512") else None
+    file = compiled_file(capability)
     try:
-        return load(found.origin) if found is not None and found.origin is not None else None
+        return None if file is None else load(file)
     except OSError:  # compiled for another system
         return None
+
+
+def compiled_file(capability: str) -> str | None:
+    """The file of the functions compiled for such CPUs; None if there is none."""
+    found = find_spec(f"podnet.nets._winograd_{capability.lower()}") if capability in CAPABILITIES else None
+    return None if found is None else found.origin
 
 
 def load(path: str) -> ctypes.CDLL:

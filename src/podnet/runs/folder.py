@@ -142,8 +142,8 @@ class Run:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Add an entry; a run has one for each start and resume."""
-        earlier = json.loads(self.environment_file.read_text()) if self.environment_file.exists() else []
-        write_atomically(self.environment_file, json.dumps([*earlier, environment], indent=2) + "\n")
+        entries = [*self.environments(), environment]
+        write_atomically(self.environment_file, json.dumps(entries, indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
@@ -222,9 +222,13 @@ class Run:
 
     def remove_unfinished(self) -> None:
         """Remove partial files of killed processes; call only under the lock."""
-        for folder in (self.folder, self.checkpoints, self.predictions, self.exemplars):
-            for path in folder.glob(f".*{UNFINISHED}"):
-                path.unlink()
+        for path in self.unfinished():
+            path.unlink()
+
+    def unfinished(self) -> list[Path]:
+        """Files that are being written, or were when their process was killed."""
+        folders = (self.folder, self.checkpoints, self.predictions, self.exemplars)
+        return [path for folder in folders for path in folder.glob(f".*{UNFINISHED}")]
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time may write a run."""
