@@ -166,8 +166,9 @@ class Run:
         except Exception as error:
             message = str(error) if isinstance(error, PodnetError) else f"{type(error).__name__}: {error}"
             note = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "message": message}
-            with suppress(PodnetError):  # a full disk may be the cause
-                write_atomically(self.failure_file, json.dumps(note) + "\n")
+            if self.config_file.exists():  # otherwise nothing has begun that could be resumed
+                with suppress(PodnetError):  # a full disk may be the cause
+                    write_atomically(self.failure_file, json.dumps(note) + "\n")
             raise
 
     def failure(self) -> str | None:
