@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test cov lint format bench docs wheel clean
+.PHONY: demo test campaign cov lint format bench docs wheel clean
 
 $(READY): pyproject.toml constraints.txt src/podnet/nets/winograd.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +18,9 @@ demo: $(READY)  ## PODNet beside fine-tuning and replay on the embedded digits: 
 
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal  # on two cores: many tests wait for processes of their own
+
+campaign: $(READY)  ## thousands of kills, bad files and histories, for hours; goes on after an interruption (docs/reliability.md)
+	$(BIN)/python tests/campaign/run.py
 
 cov: $(READY)  ## the tests with branch coverage, printed; slower than make test
 	$(BIN)/coverage erase

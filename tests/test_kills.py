@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # t
 
 
 def killed(action, folder, at):
-    """Carry out the action in a process that stops at that change of a file in the folder; False if it reached the end."""
+    """Carry out the action in a process that stops at that change of a file in the folder; False if it did not."""
 
     def stopping():
         Faults(str(folder), at, "stop").install()

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 HELD = "held"
 
@@ -19,6 +20,13 @@ def commit() -> str:
     last = subprocess.run([*run, "log", "-1", "--format=%h", "--", "src"], capture_output=True, text=True, check=True)
     changed = subprocess.run([*run, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True)
     return last.stdout.strip() + "+" * bool(changed.stdout.strip())
+
+
+class Summary(NamedTuple):
+    part: str
+    commit: str
+    tried: dict[str, int]
+    failed: list[dict[str, str]]
 
 
 class Notes:
@@ -44,8 +52,8 @@ class Notes:
         if outcome != HELD:
             print(f"FAILED {self.part} {case}: {outcome}", flush=True)
 
-    def summary(self) -> dict[str, object]:
-        """Counts by the first word of the case."""
-        tried: Counter[str] = Counter(case.split("/")[0] for case in self.cases)
+    def summary(self) -> Summary:
+        """Counts by what stands before the first slash of a case."""
+        tried = Counter(case.split("/")[0] for case in self.cases)
         failed = [line for line in self.cases.values() if line["outcome"] != HELD]
-        return {"part": self.part, "commit": self.commit, "tried": dict(tried), "failed": failed}
+        return Summary(self.part, self.commit, dict(tried), failed)

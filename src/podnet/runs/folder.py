@@ -3,13 +3,13 @@
     config.yaml         the resolved configuration, named as on the command line
     environment.json    versions, commit, machine, command; one entry per start or resume
     method.py           the user-defined method, as it was when the run began
-    results.jsonl       one object per task
+    results.jsonl       one object per task; beyond 100 tasks few have the accuracy on each task (see `history`)
     epochs.jsonl        one object per epoch: losses, learning rate, seconds
     failure.json        the error that ended a failed run; removed on resume
     tensorboard/        event files, if requested with --logger
     metrics.csv         the numbers of both files one a line, likewise
     wandb/, mlflow/     the files of these programs, likewise
-    predictions/        for the test images after each task, for confusion matrices
+    predictions/        for the test images after each task, for confusion matrices; beyond 100 tasks, after few
     checkpoints/        the newest states of the learner, and the one after the training of the first task
     exemplars/          photos that do not fit into memory, one pack per task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
@@ -31,6 +31,7 @@ import yaml
 
 from podnet.errors import ConfigError, PodnetError
 from podnet.io.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
+from podnet.runs.history import is_recorded
 
 FILES = (
     "config.yaml",  # written first, and removed first when a run is cleared
@@ -156,6 +157,14 @@ class Run:
 
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)
+
+    def predictions_file(self, task: int) -> Path:
+        return self.predictions / f"task-{task:04d}.safetensors"
+
+    def drop_predictions(self, task: int, tasks: int) -> None:
+        """After a task, remove the predictions of the task before unless they are recorded for good."""
+        if task and not is_recorded(task - 1, tasks):
+            self.predictions_file(task - 1).unlink(missing_ok=True)
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
