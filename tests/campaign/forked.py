@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -41,25 +42,34 @@ def forked(action: Callable[[], int | None], output: Path, seconds: float = 120,
 
     With `megabytes` the system allows it no more address space than it has now and that much.
     """
-    child = os.fork()
-    if child == 0:
-        _become(action, output, megabytes)
+    child = begin(action, output, megabytes)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
+    os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return TIMED_OUT
+
+
+def begin(action: Callable[[], int | None], output: Path, megabytes: int = 0) -> int:
+    """Start such a process, the first of a group of its own; its number."""
+    child = os.fork()
+    if child == 0:
+        _become(action, output, megabytes)
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)  # here too: whoever is first
+    return child
 
 
 def _become(action: Callable[[], int | None], output: Path, megabytes: int) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    os.setpgid(0, 0)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
     if megabytes:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + megabytes * 2**20

@@ -237,23 +237,39 @@ def scenarios() -> list[Scenario]:
 # ---- every change -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A scenario whose start and uninterrupted end are known."""
+
+    scenario: Scenario
+    root: Path
+    before: str
+    end: str
+    changes: int
+    seconds: float
+
+
+def staged(scenario: Scenario, scratch: Path) -> Stage:
+    """Prepare the scenario, and carry it out once without faults."""
+    root = scratch / scenario.name.replace(" ", "-")
+    (root / "start").mkdir(parents=True)
+    scenario.prepare(root / "start")
+    shutil.copytree(root / "start", root / "whole")
+    faults, began = Faults(str(root / "whole")), time.monotonic()
+    code = _with(faults, scenario.command, root / "whole", root / "output")
+    assert code == 0, (root / "output").read_text()
+    before, end = scenario.bits(root / "start"), scenario.bits(root / "whole")
+    return Stage(scenario, root, before, end, faults.count, time.monotonic() - began)
+
+
 def every_change(notes: Notes, scratch: Path) -> None:
     for scenario in scenarios():
-        root = scratch / scenario.name.replace(" ", "-")
-        shutil.rmtree(root, ignore_errors=True)
-        (root / "start").mkdir(parents=True)
-        scenario.prepare(root / "start")
-        before = scenario.bits(root / "start")
-        shutil.copytree(root / "start", root / "whole")
-        faults = Faults(str(root / "whole"))
-        code = _with(faults, scenario.command, root / "whole", root / "output")
-        assert code == 0, (root / "output").read_text()
-        end = scenario.bits(root / "whole")
-        print(f"{scenario.name}: {faults.count} changes", flush=True)
-        for at in range(1, faults.count + 1):
+        stage = staged(scenario, scratch)
+        print(f"{scenario.name}: {stage.changes} changes", flush=True)
+        for at in range(1, stage.changes + 1):
             for how in HOWS:
-                notes.attempt(f"{scenario.name}/{how}/{at}", _case, scenario, root, at, how, before, end)
-        shutil.rmtree(root)
+                notes.attempt(f"{scenario.name}/{how}/{at}", _case, stage, at, how)
+        shutil.rmtree(stage.root)
 
 
 def _with(faults: Faults, command: Callable[[Path], int], folder: Path, output: Path) -> int:
@@ -264,30 +280,37 @@ def _with(faults: Faults, command: Callable[[Path], int], folder: Path, output: 
     return forked(act, output)
 
 
-def _case(scenario: Scenario, root: Path, at: int, how: str, before: str, end: str) -> str | None:
-    """What did not hold: after the fault, or after going on."""
-    folder, output = root / "case", root / "output"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / "start", folder)
-    code = _with(Faults(str(folder), at, how), scenario.command, folder, output)
-    told = output.read_text()
-    _wait_for_workers(folder)
+def _case(stage: Stage, at: int, how: str) -> str | None:
+    folder = fresh_copy(stage)
+    code = _with(Faults(str(folder), at, how), stage.scenario.command, folder, stage.root / "output")
+    told = (stage.root / "output").read_text()
     if "Traceback" in told:
         return f"a traceback (exit code {code}): {told.strip().splitlines()[-1]}"
     if code not in (0, 1, 2, STOPPED):
         return f"exit code {code}"
-    if wrong := scenario.check(folder, before, end):
+    return aftermath(stage)
+
+
+def fresh_copy(stage: Stage) -> Path:
+    folder = stage.root / "case"
+    shutil.rmtree(folder, ignore_errors=True)
+    return shutil.copytree(stage.root / "start", folder)
+
+
+def aftermath(stage: Stage) -> str | None:
+    """What does not hold after a fault, or after going on."""
+    scenario, folder, output = stage.scenario, stage.root / "case", stage.root / "output"
+    _wait_for_workers(folder)
+    if wrong := scenario.check(folder, stage.before, stage.end):
         return wrong
-    done = scenario.bits(folder) == end
     code = forked(lambda: scenario.again(folder), output)
     if code != 0 or "Traceback" in output.read_text():
         return f"going on ended with exit code {code}: {output.read_text().strip()[-300:]}"
-    if scenario.bits(folder) != end:
-        return f"the end differs from that of the uninterrupted command{' after it was done' * done}"
-    left = scenario.leftovers(folder)
-    if left:
+    if scenario.bits(folder) != stage.end:
+        return "the end differs from that of the uninterrupted command"
+    if left := scenario.leftovers(folder):
         return f"left behind: {', '.join(left)}"
-    if scenario.undoable and (forked(lambda: _undo(folder), output) != 0 or scenario.bits(folder) != before):
+    if scenario.undoable and (forked(lambda: _undo(folder), output) != 0 or scenario.bits(folder) != stage.before):
         return "undo does not give the model before the command"
     return None
 

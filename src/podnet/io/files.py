@@ -101,11 +101,19 @@ def _opened(path: Path) -> TextIO:
 
 def _lock(file: TextIO, path: Path) -> bool:
     """Whether we hold the lock now. A lock on a file that was removed in the meantime protects nothing."""
+    why = "locks do not hold on its file system"
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            return False
+        if is_locked(path):
+            return True
     except (BlockingIOError, FileNotFoundError):
         return False
+    except OSError as error:
+        why = f"its file system has no locks ({error.strerror})"
+    os.unlink(path)
+    raise PodnetError(f"cannot lock {path.parent}: {why}, so two processes could write at once; use a local folder.")
 
 
 def is_locked(path: Path) -> bool:
