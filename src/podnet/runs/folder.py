@@ -29,8 +29,9 @@ from typing import Any
 
 import yaml
 
-from podnet.errors import ConfigError, PodnetError
+from podnet.errors import ConfigError, PodnetError, printable
 from podnet.io.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
+from podnet.io.options import read_options
 from podnet.runs.history import is_recorded
 
 FILES = (
@@ -60,7 +61,6 @@ CHANGEABLE = (
     "unreadable",
     "checkpoint_seconds",
 )
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
 MOST_SIZES = 8  # in the name of a folder
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
@@ -116,12 +116,10 @@ class Run:
         if not self.config_file.exists():
             raise ConfigError(f"{self.folder} contains no run: there is no {self.config_file.name} in it.")
         try:
-            loaded = yaml.load(self.config_file.read_bytes(), Loader=SAFE_LOADER)
-        except (yaml.YAMLError, UnicodeDecodeError):
-            loaded = None
-        if not isinstance(loaded, dict):
-            raise PodnetError(f"{self.config_file} is damaged: it must contain options, one 'name: value' per line.")
-        return loaded
+            return read_options(self.config_file)
+        except ValueError as error:
+            words = "it must contain options, one 'name: value' per line"
+            raise PodnetError(f"{self.config_file} is damaged: {words} ({printable(str(error))[:200]}).") from error
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the first file of a run; from then on it can be resumed."""
@@ -143,8 +141,7 @@ class Run:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Add an entry; a run has one for each start and resume."""
-        earlier = json.loads(self.environment_file.read_text()) if self.environment_file.exists() else []
-        write_atomically(self.environment_file, json.dumps([*earlier, environment], indent=2) + "\n")
+        write_atomically(self.environment_file, json.dumps([*self.environments(), environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
