@@ -7,7 +7,7 @@ UV := uv==0.13.8
 LOWEST_TESTS := $(patsubst %,tests/test_%.py,losses storage backbones classifiers lite winograd learner resume photos \
 	report model_file own_classifier estimator export timm loggers search studio)
 
-.PHONY: demo test test-lowest cov lint format bench docs wheel lock sbom clean
+.PHONY: demo test test-lowest campaign cov lint format bench docs wheel lock sbom clean
 
 $(READY): pyproject.toml constraints.txt src/podnet/nets/winograd.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -30,6 +30,9 @@ test-lowest:  ## a part of the tests with the lowest versions that pyproject.tom
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
 	.venv-lowest/bin/pytest -W default $(LOWEST_TESTS)  # old versions warn of what was mended since
+
+campaign: $(READY)  ## thousands of kills, bad files and histories, for hours; goes on after an interruption (docs/reliability.md)
+	$(BIN)/python tests/campaign/run.py
 
 cov: $(READY)  ## the tests with branch coverage, printed; slower than make test
 	$(BIN)/coverage erase

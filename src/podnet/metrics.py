@@ -62,8 +62,12 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     last = len(matrix) - 1
     if last < 1:
         return 0.0
-    drops = [max(matrix[earlier][j] for earlier in range(j, last)) - matrix[last][j] for j in range(last)]
-    return float(np.mean(drops))
+    return fallen([max(matrix[earlier][j] for earlier in range(j, last)) for j in range(last)], matrix[last])
+
+
+def fallen(before: Sequence[float], row: Sequence[float]) -> float:
+    """Mean over the earlier tasks of an accuracy before, minus that in the row after the last task; 0 without any."""
+    return float(np.mean([then - now for then, now in zip(before, row, strict=False)])) if before else 0.0
 
 
 def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
@@ -74,7 +78,12 @@ def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
     last = len(matrix) - 1
     if last < 1:
         return 0.0
-    return float(np.mean([matrix[last][j] - matrix[j][j] for j in range(last)]))
+    return risen([matrix[j][j] for j in range(last)], matrix[last])
+
+
+def risen(before: Sequence[float], row: Sequence[float]) -> float:
+    """The opposite of `fallen`."""
+    return float(np.mean([now - then for then, now in zip(before, row, strict=False)])) if before else 0.0
 
 
 def learning_accuracy(matrix: Sequence[Sequence[float]]) -> float:

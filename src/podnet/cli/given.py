@@ -7,10 +7,9 @@ import difflib
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import yaml
-
 from podnet.cli.run_options import EXPERIMENT_OPTIONS
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, nearest, printable
+from podnet.io.options import read_options
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run
@@ -95,11 +94,9 @@ def _read_yaml(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        loaded = yaml.safe_load(Path(path).read_text())
+        loaded = read_options(Path(path))
     except OSError as error:
         raise ConfigError(f"cannot read --config {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"--config {path} must contain options, one 'name: value' per line.")
+    except ValueError as error:
+        raise ConfigError(f"--config {path} is not YAML with options: {printable(str(error))}.") from error
     return {str(key).replace("-", "_"): value for key, value in loaded.items()}

@@ -13,8 +13,7 @@ from podnet.errors import counted, printable
 from podnet.io.files import write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
-from podnet.model.changing import can_undo, checkpoint_file
-from podnet.model.lessons import interrupted
+from podnet.model.changing import can_undo, checkpoint_file, interrupted
 from podnet.model.loading import load_model
 from podnet.model.measure import accuracy_words, then_and_now
 from podnet.model.model import Model

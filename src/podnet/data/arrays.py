@@ -14,10 +14,11 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
-from podnet.errors import DataError
+from podnet.errors import DataError, in_words
 
 # What numpy raises for a damaged .npz file.
 BROKEN = (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, RuntimeError, BadZipFile, zlib.error)
+BROKEN += (MemoryError,)  # it claims a huge shape
 
 
 def as_images(array: ArrayLike) -> Tensor:
@@ -111,7 +112,8 @@ def load_npz(path: Path) -> Dataset:
     wanted = ("x_train", "y_train", "x_test", "y_test")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            found = stored.files
+            arrays = {name: stored[name] for name in (*wanted, "class_names") if name in found}  # and nothing else
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; give the path of a .npz file.") from error
     except BROKEN as error:
@@ -119,7 +121,7 @@ def load_npz(path: Path) -> Dataset:
             f"{path} is not a .npz file of plain arrays, or is damaged; write it with numpy.savez."
         ) from error
     if missing := [name for name in wanted if name not in arrays]:
-        raise DataError(f"{path} has no {', '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}.")
+        raise DataError(f"{path} has no {', '.join(missing)}; it contains {in_words(found) if found else 'nothing'}.")
     names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
     train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
     return from_arrays(train, test, names, name=path.stem)

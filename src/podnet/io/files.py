@@ -26,23 +26,53 @@ def cache_folder() -> Path:
 def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
     """Write a file so that at any moment, even after a crash, it has either the old or the new content in full."""
     parts = [data] if isinstance(data, bytes) else [data.encode()] if isinstance(data, str) else data
-    temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
+        temporary, descriptor = _begun(unfinished(path))
         with open(descriptor, "wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+            try:
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, path)  # still locked: nobody takes it for the file of a killed process
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
         _sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise PodnetError(
             f"cannot write {path}: {error.strerror}. Existing files are unchanged; "
             "free some space or choose another folder, then run the command again (podnet run: with --resume)."
         ) from error
+
+
+def unfinished(path: Path) -> Path:
+    """The name of a file while it is written."""
+    return path.with_name(f".{path.name}{UNFINISHED}")
+
+
+def _begun(temporary: Path) -> tuple[Path, int]:
+    """Open an empty file and lock it while it is written; what a killed process left by that name is removed."""
+    while True:
+        remove_abandoned(temporary)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
+        except FileExistsError:  # another process is writing the same file
+            temporary = temporary.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
+            continue
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # removed by another process before it was locked
+
+
+def remove_abandoned(temporary: Path) -> None:
+    """Remove a file unless a process is writing it."""
+    with contextlib.suppress(OSError), open(temporary, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(temporary)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -76,11 +106,19 @@ def _opened(path: Path) -> TextIO:
 
 def _lock(file: TextIO, path: Path) -> bool:
     """Whether we hold the lock now. A lock on a file that was removed in the meantime protects nothing."""
+    why = "locks do not hold on its file system"
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            return False
+        if is_locked(path):
+            return True
     except (BlockingIOError, FileNotFoundError):
         return False
+    except OSError as error:
+        why = f"its file system has no locks ({error.strerror})"
+    os.unlink(path)
+    raise PodnetError(f"cannot lock {path.parent}: {why}, so two processes could write at once; use a local folder.")
 
 
 def is_locked(path: Path) -> bool:

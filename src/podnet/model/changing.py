@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from podnet.errors import PodnetError, printable
-from podnet.io.files import locked, stamp
+from podnet.io.files import locked, stamp, unfinished
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -25,8 +26,7 @@ def lock_file(path: Path) -> Path:
 
 def earlier_files(path: Path) -> list[Path]:
     """The model before its last change, if that was kept; or before a change that was interrupted."""
-    beginnings = (f".{path.name}.before-", f".{path.name}.unchanged")
-    return sorted(file for file in path.parent.iterdir() if file.name.startswith(beginnings))
+    return sorted([*_backups(path), *([_before(path)] if _before(path).exists() else [])])
 
 
 def require_model(path: Path) -> None:
@@ -43,22 +43,76 @@ def changing(path: Path, undoable: bool = False) -> Iterator[None]:
     With `undoable` the previous file is kept until the change is accepted or another follows. The checkpoint of an
     interrupted call of learn is useless for a changed model and is removed.
     """
-    lock, before = lock_file(path), path.with_name(f".{path.name}.unchanged")
-    with locked(lock, f"another process is changing {printable(path)}; wait until it ends."):
+    with _alone(path):
+        _settle(path)
+        if undoable and path.exists():
+            _link(path, _before(path))
+        old = stamp(path)
         try:
-            before.unlink(missing_ok=True)  # left by a killed process
-            if undoable and path.exists():
-                _link(path, before)
-            old = stamp(path)
             yield
+        finally:
             if stamp(path) != old:
                 checkpoint_file(path).unlink(missing_ok=True)
-            _forget_before(path)
-            if before.exists():
-                os.replace(before, _kept_before(path))
+            _settle(path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    lock = lock_file(path)
+    with locked(lock, f"another process is changing {printable(path)}; wait until it ends."):
+        try:
+            yield
         finally:
-            before.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
+
+
+def tidy(path: Path) -> None:
+    """Remove what a killed process left beside the model, if that is possible now."""
+    with suppress(PodnetError, OSError):
+        if any(file.name.startswith(f".{path.name}.") for file in path.parent.iterdir()):
+            with _alone(path):
+                _settle(path)
+
+
+def _settle(path: Path) -> None:
+    """Bring a change to its end if the model was replaced, or undo its beginning; also that of a killed process."""
+    before = _before(path)
+    if before.exists() and path.exists() and not _same(before, path):
+        forget_before(path)
+        os.replace(before, _kept_before(path))
+    for file in (before, *_partial(path), *([] if interrupted(path) else [checkpoint_file(path)])):
+        file.unlink(missing_ok=True)
+    backups = _backups(path)
+    for file in set(backups) - ({_kept_before(path)} if backups and path.exists() else set()):
+        file.unlink(missing_ok=True)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
+
+
+def interrupted(path: Path) -> bool:
+    """Whether there is an interrupted call to continue: its checkpoint is newer than the model."""
+    checkpoint = checkpoint_file(path)
+    if not checkpoint.exists():
+        return False
+    return not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns
+
+
+def _before(path: Path) -> Path:
+    """The model before the change that is in progress."""
+    return path.with_name(f".{path.name}.unchanged")
+
+
+def smaller_file(path: Path) -> Path:
+    """The model without the classes to forget, until that is checked."""
+    return path.with_name(f".{path.name}.forgetting")
+
+
+def _partial(path: Path) -> tuple[Path, ...]:
+    """Files that only a process that holds the lock has a use for."""
+    smaller = smaller_file(path)
+    return smaller, unfinished(smaller), unfinished(path), unfinished(checkpoint_file(path))
 
 
 def _link(path: Path, other: Path) -> None:
@@ -76,10 +130,14 @@ def _kept_before(path: Path) -> Path:
     return path.with_name(f".{path.name}.before-{digest[:16]}")
 
 
-def _forget_before(path: Path) -> None:
-    for file in path.parent.iterdir():
-        if file.name.startswith(f".{path.name}.before-"):
-            file.unlink(missing_ok=True)
+def _backups(path: Path) -> list[Path]:
+    return [file for file in path.parent.iterdir() if file.name.startswith(f".{path.name}.before-")]
+
+
+def forget_before(path: Path) -> None:
+    """Remove the backup of the file before its last change."""
+    for file in _backups(path):
+        file.unlink(missing_ok=True)
 
 
 def can_undo(path: Path) -> bool:
@@ -101,4 +159,4 @@ def undo(path: Path) -> None:
 def accept(path: Path) -> None:
     """Keep the change and remove the backup."""
     with changing(path):
-        pass
+        forget_before(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
-from podnet.model.changing import changing, require_model
+from podnet.model.changing import changing, forget_before, require_model, smaller_file
 from podnet.model.lessons import note_accuracy
 from podnet.model.loading import load_model
 from podnet.model.model import Model
@@ -26,7 +26,7 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
             model.forget(name)
         if model.can_learn:  # otherwise it has nothing to measure with
             note_accuracy(model.history[-1], model, workers=0)
-        smaller = path.with_name(f".{path.name}.forgetting")
+        smaller = smaller_file(path)
         try:
             model.save(smaller)
             written = smaller.read_bytes()
@@ -35,6 +35,8 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
                     raise PodnetError(
                         f"a photo of '{printable(name)}' also belongs to another class; nothing was changed."
                     )
+            if not undoable:
+                forget_before(path)  # first: a backup must not outlive what was forgotten, even if we are killed here
             os.replace(smaller, path)
         finally:
             smaller.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from podnet.engine.training import Epoch, Iteration
 from podnet.errors import BusyError, DamagedFileError
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.metrics import INFERENCES, accuracy
-from podnet.model.changing import changing, checkpoint_file
+from podnet.model.changing import changing, checkpoint_file, interrupted
 from podnet.model.loading import load_model
 from podnet.model.measure import Measured, fit_temperatures, highest, judged, measure
 from podnet.model.model import ClassRecord, Model
@@ -126,14 +126,6 @@ def learned(taught: Model, todo: Plan, choice: Choice, workers: int) -> Iterator
     entry["seconds"] = round(time.monotonic() - began, 1)
     taught.history.append(entry)
     yield Learned(entry, before)
-
-
-def interrupted(path: Path) -> bool:
-    """Whether there is an interrupted call to continue: its checkpoint is newer than the model."""
-    checkpoint = checkpoint_file(path)
-    if not checkpoint.exists():
-        return False
-    return not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns
 
 
 def ready_to_learn(model: Model | None, choice: Choice, device: str) -> Model:

@@ -13,6 +13,7 @@ import torch
 
 from podnet.data.collection import Collection, Photo, read_collection, refuse_lookalikes
 from podnet.errors import ConfigError, DataError, PodnetError, in_words, printable
+from podnet.model.changing import tidy
 from podnet.model.loading import load_model
 from podnet.model.model import Model
 from podnet.model.settings import Choice, choose
@@ -53,6 +54,7 @@ class Lesson:
 
 def prepare(path: Path, photos: Path, given: Mapping[str, Any], include_known: bool, device: str) -> Lesson:
     """Read the model and the photos and decide what is learned, and how; `given` settings have priority."""
+    tidy(path)
     model = load_model(path, device) if path.exists() else None
     collection = read_collection(photos)
     if model is not None and not include_known and set(collection.counts) <= set(model.names):

@@ -9,6 +9,7 @@ from podnet.report.results import (
     MISSING,
     PARTS,
     Results,
+    has_row,
     measured,
     megabytes,
     number,
@@ -74,7 +75,7 @@ def _sizes(results: Results) -> Html:
 def _numbers(results: Results, inference: str) -> Html:
     header = [inference.upper(), *(f"task {r['task']}" for r in results)]
     rows = []
-    for r in results:
+    for r in [line for line in results if has_row(line, inference)]:
         values = [*r["accuracy_per_task"][inference], *[None] * (len(results) - 1 - r["task"])]
         rows.append([f"after {r['task']}", *(("" if v is None else number(v)) for v in values)])
     return table(row(header, "th"), rows)

@@ -171,7 +171,7 @@ def draw_run(run: Run, title: str) -> None:
 def final_confusion(run: Run) -> dict[str, np.ndarray]:
     """For each inference the confusion matrix after the last task, rows in percent of the true class."""
     results = run.results()
-    predictions = load_file(run.predictions / f"task-{results[-1]['task']:04d}.safetensors")
+    predictions = load_file(run.predictions_file(results[-1]["task"]))
     shares = {}
     for inference in INFERENCES:
         if inference in predictions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from statistics import mean, stdev
@@ -45,8 +46,20 @@ def common_tasks(series: Sequence[Results]) -> list[tuple[dict[str, Any], ...]]:
 
 
 def matrix_of(results: Results, inference: str) -> list[list[float]]:
-    """The accuracy on the classes of each task (column) after each task (row)."""
-    return [line["accuracy_per_task"][inference] for line in results]
+    """The accuracy on the classes of each task (column) after each task (row).
+
+    Of many tasks not all rows are recorded: these have NaN but for the accuracy on the new classes.
+    """
+    return [line["accuracy_per_task"][inference] or _new_only(line, inference) for line in results]
+
+
+def _new_only(line: Mapping[str, Any], inference: str) -> list[float]:
+    return [math.nan] * int(line["task"]) + [line["new_accuracy"][inference]]
+
+
+def has_row(line: Mapping[str, Any], inference: str) -> bool:
+    """Whether the accuracy on the classes of each task was recorded after this task."""
+    return line["accuracy_per_task"][inference] is not None
 
 
 FROM_MATRIX = {"backward_transfer": backward_transfer, "learning_accuracy": learning_accuracy}

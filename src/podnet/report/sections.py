@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from podnet.report.markup import Html, escaped, image, row, table
 from podnet.report.plots import final_confusion
-from podnet.report.results import Results, shown_inferences
+from podnet.report.results import Results, has_row, shown_inferences
 from podnet.runs.folder import Run
 
 
@@ -19,9 +19,10 @@ def accuracy_matrices(results: Results) -> Html:
     """For each inference the accuracy on the classes of each task (column) after each task (row)."""
     figures = []
     for inference in shown_inferences(results):
-        matrix = np.full((len(results), len(results)), np.nan)
-        for i, result in enumerate(results):
-            matrix[i, : i + 1] = result["accuracy_per_task"][inference]
+        rows = [line["accuracy_per_task"][inference] for line in results if has_row(line, inference)]
+        matrix = np.full((len(rows), len(results)), np.nan)
+        for i, row_of_task in enumerate(rows):
+            matrix[i, : len(row_of_task)] = row_of_task
         caption = f"{inference.upper()}: after a task (row, from the top), on the classes of a task (column)"
         figures.append(_matrix(matrix, caption))
     return Html(f'<div class="matrices">{"".join(figures)}</div>')

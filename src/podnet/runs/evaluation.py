@@ -14,6 +14,7 @@ from podnet.data.images import require_every_class
 from podnet.engine.learner import Learner
 from podnet.methods.base import Method
 from podnet.metrics import INFERENCES
+from podnet.runs.history import History, Past
 from podnet.scenario.tasks import Task
 
 TOP = 5  # for top-5 accuracy
@@ -29,15 +30,13 @@ MEASURES = (
     "accuracy_per_task",
 )
 
-HISTORY = ("accuracy", "accuracy_per_task")  # of earlier tasks, which an earlier version may have recorded
-
 
 def evaluate(
-    learner: Learner, task: Task, sizes: Sequence[int], earlier: Sequence[dict[str, Any]]
+    learner: Learner, task: Task, sizes: Sequence[int], history: History
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Each measure as {"cnn": ..., "nme": ...} (None if the method lacks the inference), and the top-1 predictions.
 
-    `sizes` are the numbers of classes of the tasks so far, `earlier` the results of the earlier tasks.
+    `sizes` are the numbers of classes of the tasks so far, `history` is of the earlier tasks.
     """
     best = learner.rank(task.test_images, TOP)
     require_every_class(task.test_targets, best.indices, learner.class_names)
@@ -52,8 +51,8 @@ def evaluate(
             continue
         ranked = labels.cpu()
         predictions[inference] = ranked[:, 0].contiguous()
-        history = [{measure: line[measure][inference] for measure in HISTORY} for line in earlier]
-        for measure, value in _measure(ranked.numpy(), targets, task.old, task_of_class, history).items():
+        measured = _measure(ranked.numpy(), targets, task.old, task_of_class, history.of(inference))
+        for measure, value in measured.items():
             result[measure][inference] = value
     return result, predictions
 
@@ -70,20 +69,18 @@ def _measure(
     targets: NDArray[np.int64],
     old: int,
     task_of_class: list[int],
-    history: list[dict[str, Any]],
+    past: Past,
 ) -> dict[str, Any]:
     first, is_old = ranked[:, 0], targets < old
     accuracy = metrics.accuracy(first, targets)
     row = metrics.accuracy_per_task(first, targets, task_of_class)
-    accuracies = [*(line["accuracy"] for line in history), accuracy]
-    matrix = [*(line["accuracy_per_task"] for line in history), row]
     return {
         "accuracy": accuracy,
         "accuracy_top5": metrics.accuracy(ranked, targets),
-        "average_incremental_accuracy": metrics.average_incremental_accuracy(accuracies),
-        "forgetting": metrics.forgetting(matrix),
-        "backward_transfer": metrics.backward_transfer(matrix),
-        "learning_accuracy": metrics.learning_accuracy(matrix),
+        "average_incremental_accuracy": metrics.average_incremental_accuracy([*past.accuracies, accuracy]),
+        "forgetting": metrics.fallen(past.best, row),
+        "backward_transfer": metrics.risen(past.first, row),
+        "learning_accuracy": float(np.mean([*past.first, row[-1]])),
         "old_accuracy": metrics.accuracy(first[is_old], targets[is_old]) if old else None,
         "new_accuracy": metrics.accuracy(first[~is_old], targets[~is_old]),
         "accuracy_per_task": row,

@@ -3,13 +3,13 @@
     config.yaml         the resolved configuration, named as on the command line
     environment.json    versions, commit, machine, command; one entry per start or resume
     method.py           the user-defined method, as it was when the run began
-    results.jsonl       one object per task
+    results.jsonl       one object per task; beyond 100 tasks few have the accuracy on each task (see `history`)
     epochs.jsonl        one object per epoch: losses, learning rate, seconds
     failure.json        the error that ended a failed run; removed on resume
     tensorboard/        event files, if requested with --logger
     metrics.csv         the numbers of both files one a line, likewise
     wandb/, mlflow/     the files of these programs, likewise
-    predictions/        for the test images after each task, for confusion matrices
+    predictions/        for the test images after each task, for confusion matrices; beyond 100 tasks, after few
     checkpoints/        the newest states of the learner, and the one after the training of the first task
     exemplars/          photos that do not fit into memory, one pack per task
     report.html         everything on one page; curve.png, curve.svg and confusion.png are its pictures
@@ -29,8 +29,10 @@ from typing import Any
 
 import yaml
 
-from podnet.errors import ConfigError, PodnetError
+from podnet.errors import ConfigError, PodnetError, printable
 from podnet.io.files import UNFINISHED, is_locked, locked, read_lines, write_atomically
+from podnet.io.options import read_options
+from podnet.runs.history import is_recorded
 
 FILES = (
     "config.yaml",  # written first, and removed first when a run is cleared
@@ -59,7 +61,6 @@ CHANGEABLE = (
     "unreadable",
     "checkpoint_seconds",
 )
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
 MOST_SIZES = 8  # in the name of a folder
 FIRST_TASK_DONE = "0000-end.safetensors"  # the checkpoint after the first task
 
@@ -115,12 +116,10 @@ class Run:
         if not self.config_file.exists():
             raise ConfigError(f"{self.folder} contains no run: there is no {self.config_file.name} in it.")
         try:
-            loaded = yaml.load(self.config_file.read_bytes(), Loader=SAFE_LOADER)
-        except (yaml.YAMLError, UnicodeDecodeError):
-            loaded = None
-        if not isinstance(loaded, dict):
-            raise PodnetError(f"{self.config_file} is damaged: it must contain options, one 'name: value' per line.")
-        return loaded
+            return read_options(self.config_file)
+        except ValueError as error:
+            words = "it must contain options, one 'name: value' per line"
+            raise PodnetError(f"{self.config_file} is damaged: {words} ({printable(str(error))[:200]}).") from error
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the first file of a run; from then on it can be resumed."""
@@ -142,8 +141,7 @@ class Run:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Add an entry; a run has one for each start and resume."""
-        entries = [*self.environments(), environment]
-        write_atomically(self.environment_file, json.dumps(entries, indent=2) + "\n")
+        write_atomically(self.environment_file, json.dumps([*self.environments(), environment], indent=2) + "\n")
 
     def results(self) -> list[dict[str, Any]]:
         """One object per task; incomplete lines are left out."""
@@ -157,6 +155,14 @@ class Run:
     def epochs(self) -> list[dict[str, Any]]:
         return read_lines(self.epochs_file)
 
+    def predictions_file(self, task: int) -> Path:
+        return self.predictions / f"task-{task:04d}.safetensors"
+
+    def drop_predictions(self, task: int, tasks: int) -> None:
+        """After a task, remove the predictions of the task before unless they are recorded for good."""
+        if task and not is_recorded(task - 1, tasks):
+            self.predictions_file(task - 1).unlink(missing_ok=True)
+
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
         """Write down an error that ends the run, for whoever looks at the folder later."""
@@ -166,8 +172,9 @@ class Run:
         except Exception as error:
             message = str(error) if isinstance(error, PodnetError) else f"{type(error).__name__}: {error}"
             note = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "message": message}
-            with suppress(PodnetError):  # a full disk may be the cause
-                write_atomically(self.failure_file, json.dumps(note) + "\n")
+            if self.config_file.exists():  # otherwise nothing has begun that could be resumed
+                with suppress(PodnetError):  # a full disk may be the cause
+                    write_atomically(self.failure_file, json.dumps(note) + "\n")
             raise
 
     def failure(self) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +23,14 @@ from podnet.errors import ConfigError, DamagedFileError
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.own import telling_the_line
+from podnet.metrics import INFERENCES
 from podnet.runs.backbone import origin_of_weights
 from podnet.runs.checkpoints import restore, write_checkpoint
 from podnet.runs.environment import describe_environment
 from podnet.runs.evaluation import TOP, evaluate, why_missing
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run
+from podnet.runs.history import History, is_recorded
 from podnet.scenario.tasks import Task, Tasks
 
 
@@ -88,8 +91,8 @@ def run(
             _require_permission(experiment, record, existing, len(tasks), allow_changed_method)
             origin = origin_of_weights(experiment.method) if begins else {}
             with record.noting_failure():
-                first = yield from _first_to_learn(experiment, record, learner, len(tasks), existing, first_task)
-                yield from _run(experiment, record, learner, tasks, first, origin)
+                start = yield from _first_to_learn(experiment, record, learner, len(tasks), existing, first_task)
+                yield from _run(experiment, record, learner, tasks, start, origin)
             if text := _left_out(dataset, team):
                 yield Notice(text)
 
@@ -111,22 +114,22 @@ def _require_permission(
 
 def _first_to_learn(
     experiment: Experiment, record: Run, learner: Learner, tasks: int, existing: Existing, first_task: Run | None
-) -> Generator[Notice, None, int]:
-    """Begin the run or restore its learner; returns the task to continue with, in all processes."""
+) -> Generator[Notice, None, tuple[int, History]]:
+    """Begin the run or restore its learner, in all processes; returns the task to continue with and those before."""
     if existing == "resume" and record.config_file.exists():
-        first, notices = restore(record, learner)
+        first, history, notices = restore(record, learner)
         yield from map(Notice, notices)
     else:
         record.clear()
         record.write_config(experiment.options())
         if first_task is not None:
             yield from _begin_as(record, first_task, tasks)
-        first, _ = restore(record, learner)
+        first, history, _ = restore(record, learner)
     if learner.team.size > 1:
         tensors, meta = learner.state()
         on_cpu = {name: value.cpu() for name, value in tensors.items()}  # not on the main process's GPU
         learner.team.from_main(lambda: (first, (on_cpu, meta)))
-    return first
+    return first, history
 
 
 def _method_file(experiment: Experiment) -> Path | None:
@@ -147,8 +150,14 @@ def _take_part(learner: Learner, tasks: Tasks) -> None:
 
 
 def _run(
-    experiment: Experiment, record: Run, learner: Learner, tasks: Tasks, first: int, origin: dict[str, Any]
+    experiment: Experiment,
+    record: Run,
+    learner: Learner,
+    tasks: Tasks,
+    start: tuple[int, History],
+    origin: dict[str, Any],
 ) -> Iterator[Record]:
+    first, history = start
     if first < len(tasks):
         record.write_environment(describe_environment() | origin)
         file = _method_file(experiment)
@@ -157,10 +166,15 @@ def _run(
     for index in range(first, len(tasks)):
         task = tasks[index]
         yield TaskStarted(index, len(tasks), task.old, task.class_names, len(task.refreshed))
-        yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds)
-        result = _evaluate(record, learner, task, tasks.sizes)
+        save = partial(write_checkpoint, record, learner, index, history)
+        yield from _learn(record, learner, task, len(tasks), experiment.checkpoint_seconds, save)
+        result = _evaluate(record, learner, task, tasks.sizes, history)
+        history = history.after(result)
+        if not is_recorded(index, len(tasks)):
+            result["accuracy_per_task"] = dict.fromkeys(INFERENCES)
         append_line(record.results_file, result)
-        write_checkpoint(record, learner, index)
+        record.drop_predictions(index, len(tasks))
+        write_checkpoint(record, learner, index, history)
         yield TaskDone(result)
 
 
@@ -187,7 +201,9 @@ def _left_out(dataset: Dataset, team: Team) -> str:
     return f"skipped {count} that cannot be read: {shown}{more}" if names else ""
 
 
-def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float) -> Iterator[Record]:
+def _learn(
+    record: Run, learner: Learner, task: Task, tasks: int, checkpoint_seconds: float, save: Callable[[], None]
+) -> Iterator[Record]:
     def noted() -> Iterator[Iteration | Epoch]:
         for event in learner.learn(task):
             if isinstance(event, Epoch):
@@ -202,17 +218,14 @@ def _learn(record: Run, learner: Learner, task: Task, tasks: int, checkpoint_sec
         """Other runs may start from here."""
         return task.index == 0 and event.epoch + 1 == event.epochs
 
-    def save() -> None:
-        write_checkpoint(record, learner, task.index)
-
     return checkpointed(noted(), save, checkpoint_seconds, due=trained)
 
 
-def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...]) -> dict[str, Any]:
+def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...], history: History) -> dict[str, Any]:
     """The results of a task, one line; its predictions go to a separate file."""
     began = time.perf_counter()
-    measured, predictions = evaluate(learner, task, sizes[: task.index + 1], record.results())
-    save_tensors(record.predictions / f"task-{task.index:04d}.safetensors", predictions, {"task": task.index})
+    measured, predictions = evaluate(learner, task, sizes[: task.index + 1], history)
+    save_tensors(record.predictions_file(task.index), predictions, {"task": task.index})
     reason = why_missing(learner.method, measured["accuracy"])
     return {
         "task": task.index,

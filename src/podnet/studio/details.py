@@ -27,20 +27,29 @@ def overview(run: Run) -> dict[str, Any]:
 
 
 def classes(run: Run) -> dict[str, Any]:
-    """For each class its accuracy when new and now, and the newest confusion matrix (rows are true classes)."""
+    """For each class its accuracy when new (None if not recorded) and now, and the newest confusion matrix.
+
+    The rows of the matrix are true classes.
+    """
     names: list[str] = []
     learned: list[int] = []
-    then: dict[str, list[float]] = {}
+    then: dict[str, list[float | None]] = {}
     now: dict[str, list[float]] = {}
     predicted: dict[str, np.ndarray] = {}
-    for line in run.results():
+    results = run.results()
+    for line in results:
         names += line["new_classes"]
         learned += [int(line["task"])] * len(line["new_classes"])
+        if line is not results[-1] and not any(line["accuracy_per_task"].values()):
+            continue  # of many tasks not all are recorded
         predicted = _predictions(run, int(line["task"]))
         for inference in [i for i in INFERENCES if i in predicted]:
             shares = accuracy_per_class(predicted[inference], predicted["targets"], int(line["seen"]))
             now[inference] = [round(share or 0.0, 3) for share in shares]
-            then.setdefault(inference, []).extend(now[inference][len(then.get(inference, [])) :])
+            known = then.setdefault(inference, [])
+            new = len(names) - len(line["new_classes"])
+            known.extend([None] * (new - len(known)))
+            known.extend(now[inference][new:])
     measured = {
         i: {
             "then": then[i],
@@ -54,8 +63,7 @@ def classes(run: Run) -> dict[str, Any]:
 
 def _predictions(run: Run, task: int) -> dict[str, np.ndarray]:
     """The true classes, and those that each inference predicted."""
-    path = run.predictions / f"task-{task:04d}.safetensors"
     try:
-        return dict(load_file(path))
+        return dict(load_file(run.predictions_file(task)))
     except (OSError, SafetensorError) as error:
         raise PodnetError(f"cannot read the predictions of task {task} ({error}).") from error

@@ -32,16 +32,17 @@ export function balance(chart, results, inference) {
 }
 
 export function matrix(chart, results, inference) {
-  const z = results.map((line) => [...line.accuracy_per_task[inference], ...Array(results.length - line.accuracy_per_task[inference].length).fill(null)]);
+  const recorded = results.filter((line) => line.accuracy_per_task[inference]); // of many tasks not all are
+  const z = recorded.map((line) => [...line.accuracy_per_task[inference], ...Array(results.length - line.accuracy_per_task[inference].length).fill(null)]);
   const names = results.map((line) => plain(line.new_classes.slice(0, 6).join(", ") + (line.new_classes.length > 6 ? " …" : "")));
   const few = results.length <= 12;
-  const tasks = results.map((line) => String(line.task));
+  const tasks = recorded.map((line) => String(line.task));
   const taught = results.map((line) => `${line.task}: ${line.new_classes.join(", ")}`);
   const trace = { type: "heatmap", z, colorscale: HEAT, zmin: 0, zmax: 100, showscale: true, colorbar: { title: { text: "%" }, thickness: 12 }, customdata: z.map(() => names), xgap: few ? 2 : 0, ygap: few ? 2 : 0,
     texttemplate: few ? "%{z:.0f}" : "", hovertemplate: "after task %{y}, classes of task %{x} (%{customdata}): %{z:.1f} %<extra></extra>", hoverongaps: false };
-  const fading = results.length > 1 ? `Accuracy on the first task's classes went from ${number(z[0][0], 1)} to ${number(z.at(-1)[0], 1)} percent.` : "";
+  const fading = recorded.length > 1 ? `Accuracy on the first task's classes went from ${number(z[0][0], 1)} to ${number(z.at(-1)[0], 1)} percent.` : "";
   chart.show([trace], { xaxis: { title: { text: "task and its classes" }, ...ticks(taught), tickangle: -45, ticklabeloverflow: "allow", showgrid: false }, yaxis: { title: { text: "after task" }, autorange: "reversed", ...ticks(tasks), showgrid: false }, showlegend: false },
-    { columns: ["after task", ...results.map((line) => `task ${line.task}`)], rows: z.map((row, i) => [i, ...row]) }, fading);
+    { columns: ["after task", ...results.map((line) => `task ${line.task}`)], rows: z.map((row, i) => [recorded[i].task, ...row]) }, fading);
 }
 
 export function perClass(chart, { names, learned, inferences }, inference) {
@@ -50,10 +51,10 @@ export function perClass(chart, { names, learned, inferences }, inference) {
   const text = names.map((name, i) => plain(`${name} (task ${learned[i]})`));
   const falls = { x: x.flatMap((i) => [i, i, null]), y: x.flatMap((i) => [then[i], now[i], null]), mode: "lines", line: { color: "#8a94a3", width: 1 }, hoverinfo: "skip", showlegend: false };
   const dots = (y, name, marker) => ({ x, y, name, mode: "markers", marker: { size: names.length > 50 ? 6 : 9, ...marker }, text, hovertemplate: "%{text}: %{y:.1f} %<extra></extra>" });
-  const lost = x.filter((i) => now[i] < then[i]).length;
+  const lost = x.filter((i) => then[i] !== null && now[i] < then[i]).length;
   chart.show([falls, dots(then, "when new", { symbol: "circle-open", color: COLOURS.new, line: { width: 2 } }), dots(now, "now", { color: COLOURS.old })],
     { xaxis: { ...ticks(names), tickangle: -45, showgrid: false }, yaxis: { title: { text: "accuracy (%)" }, range: [-3, 103] }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 48, r: 16, t: 36, b: 60 } },
-    { columns: ["class", "task", "when new", "now", "change"], rows: names.map((name, i) => [name, learned[i], then[i], now[i], now[i] - then[i]]) },
+    { columns: ["class", "task", "when new", "now", "change"], rows: names.map((name, i) => [name, learned[i], then[i], now[i], then[i] === null ? null : now[i] - then[i]]) },
     `${lost} of ${names.length} classes have a lower accuracy than when they were new.`);
 }
 
