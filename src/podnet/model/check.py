@@ -9,8 +9,14 @@ from pathlib import Path
 from podnet.errors import DamagedFileError, Finding, MissingPackageError, PodnetError, counted, printable
 from podnet.io.files import UNFINISHED, is_locked
 from podnet.io.tensors import load_tensors
-from podnet.model.changing import can_undo, checkpoint_file, earlier_files, lock_file, require_model
-from podnet.model.lessons import interrupted
+from podnet.model.changing import (
+    can_undo,
+    checkpoint_file,
+    earlier_files,
+    interrupted,
+    lock_file,
+    require_model,
+)
 from podnet.model.loading import load_model
 
 

@@ -15,8 +15,8 @@ from podnet.engine.saving import below
 from podnet.errors import ConfigError, Finding, MissingPackageError, PodnetError, counted, in_words, printable
 from podnet.io.tensors import load_tensors
 from podnet.runs.config import as_it_ran, resolve
-from podnet.runs.evaluation import HISTORY
 from podnet.runs.folder import Run
+from podnet.runs.history import is_recorded
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 PLACE = ("task", "stage", "epoch")  # of a line of epochs.jsonl
@@ -41,7 +41,7 @@ def check_run(record: Run) -> Iterator[Finding]:
         yield Finding("a process is writing this run: what is said here may have changed already", "note")
     yield from _config(record)
     yield from _environment(record)
-    results = yield from _lines(record.results_file, record.results, HISTORY)
+    results = yield from _lines(record.results_file, record.results, ("accuracy",))
     if results is not None and (tasks := [line["task"] for line in results]) != list(range(len(tasks))):
         yield Finding(f"results.jsonl: its tasks are {in_words(map(str, tasks))}; some are missing", "broken")
         results = None
@@ -130,12 +130,11 @@ def _lines(path: Path, read: Callable[[], Lines], needed: Sequence[str]) -> Gene
 
 
 def _predictions(record: Run, results: Lines) -> Iterator[Finding]:
-    """One file for each task with results."""
+    """One file for each task whose predictions are recorded for good, and for the newest."""
     whole = 0
-    for line in results:
-        path = record.predictions / f"task-{line['task']:04d}.safetensors"
+    for line in [each for each in results if each is results[-1] or is_recorded(each["task"], each["tasks"])]:
         try:
-            tensors, _ = load_tensors(path)
+            tensors, _ = load_tensors(record.predictions_file(line["task"]))
             if len({len(tensor) for tensor in (tensors["targets"], *tensors.values())}) > 1:
                 raise ValueError("its tensors differ in length")
         except (PodnetError, *MALFORMED) as error:

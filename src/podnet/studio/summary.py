@@ -108,7 +108,7 @@ def _summarise(key: str, run: Run, name: str, running: bool) -> Summary:
 def _protocol(config: dict[str, Any]) -> str:
     """As "50 + 10 per step, 20 exemplars per class"."""
     total, each = config.get("memory_total"), config.get("memory_per_class")
-    memory = f"{counted(each, 'exemplar')} per class" if total is None else f"{total} exemplars"
+    memory = f"{counted(each or 0, 'exemplar')} per class" if total is None else f"{total} exemplars"
     memory = "no exemplars" if 0 in (total, each) else memory
     steps = "" if config.get("sizes") else " per step"
     visits = f", {config['visits']} visits" if config.get("visits", 1) != 1 else ""
