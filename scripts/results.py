@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, from the records in docs/results, and of docs/methods.md, from the methods.
+"""The tables of docs/results.md and docs/recipes.md, from the records in docs/results, and of docs/methods.md.
 
 python scripts/results.py            # writes them between the markers <!-- NAME --> and <!-- end -->
 python scripts/results.py --check    # fails if a page says something else
@@ -19,7 +19,7 @@ from podnet.paper.catalogue import BENCHMARKS, DISTILLATIONS, Benchmark
 from podnet.paper.plan import narrowed, plan, with_row
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = (DOCS / "results.md", DOCS / "methods.md")
+PAGES = (DOCS / "results.md", DOCS / "methods.md", DOCS / "recipes.md")
 RECORDS = DOCS / "results"
 LABELS = {
     "podnet": "PODNet",
@@ -245,6 +245,25 @@ def parts_of_plus() -> Iterator[str]:
         yield f"| {words} | {features} | {size / 1000:.0f} | {' | '.join(means)} | {last} |"
 
 
+def step_epochs() -> Iterator[str]:
+    """Trials of the number of epochs of a step, on held-out images."""
+    yield "| epochs of a step | average, CNN | NME | last task, CNN | NME |"
+    yield "|---|---|---|---|---|"
+    for epochs in (4, 7, 14, 28, 56):
+        lines = read(RECORDS / "recipes" / f"5-e{epochs}")
+        values = [*averages(lines).values(), *lines[-1]["accuracy"].values()]
+        yield f"| {epochs} | {' | '.join(f'{value:.1f}' for value in values)} |"
+
+
+def strengths() -> Iterator[str]:
+    """Trials of ACIL's ridge, on held-out images."""
+    yield "| γ | average | last task |"
+    yield "|---|---|---|"
+    for gamma in ("0.1", "1", "10", "100", "1000", "10000", "100000"):
+        lines = read(RECORDS / "gamma" / gamma)
+        yield f"| {gamma} | {averages(lines)['cnn']:.1f} | {lines[-1]['accuracy']['cnn']:.1f} |"
+
+
 def measured(name: str, row: str, column: str) -> list[dict[str, float]]:
     """The averages of a row under a column at scale small, one for each class order that was run."""
     planned = plan(narrowed(BENCHMARKS[name], [row], [column]), "small", RECORDS)
@@ -325,6 +344,8 @@ TABLES = {
     "twenty": twenty,
     "curves": curves,
     "every-method": every_method,
+    "step-epochs": step_epochs,
+    "strengths": strengths,
     "parts-of-plus": parts_of_plus,
     "small-methods": lambda: small("cifar100", columns=["50", "10"]),
     "small-components": lambda: small("ablation-components"),
