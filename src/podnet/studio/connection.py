@@ -6,7 +6,7 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10  # for the head of a request, after the connection or the last answer
+HEAD_SECONDS = 10  # for the head of a request, after the connection or the last answer; some clients go after 5
 READ_SECONDS = 60  # for a client that reads nothing of its answer
 END_SECONDS = 1  # for a client to hang up when the server stops
 

@@ -37,7 +37,7 @@ def exemplar(label: int, index: int, studio: StudioState, size: Annotated[int, Q
 @router.post("/predict", openapi_extra=PHOTO)
 async def predict(request: Request, studio: StudioState, label: int | None = None) -> dict[str, Any]:
     """Send one encoded photo as the body; returns both inferences, and where the network looked for a class."""
-    async with studio.uploads.photo(request) as photo:
+    async with studio.uploads.photo(request, studio.uploads.network) as photo:
         answer, preview = await asyncio.to_thread(lambda: view_of(studio).look(photo.read(), label))
     kind = "png" if preview.startswith(b"\x89PNG") else "jpeg"
     return {**answer, "photo": f"data:image/{kind};base64,{base64.b64encode(preview).decode()}"}

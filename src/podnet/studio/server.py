@@ -19,7 +19,7 @@ from podnet.errors import ConfigError, PodnetError, printable
 from podnet.processes import share_freed_memory
 from podnet.studio.access import Access
 from podnet.studio.app import create_app
-from podnet.studio.connection import Connection
+from podnet.studio.connection import HEAD_SECONDS, Connection
 from podnet.studio.events import Studio
 from podnet.studio.guard import is_loopback
 from podnet.studio.tls import Certificate
@@ -76,6 +76,7 @@ def _config(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=2,
+        timeout_keep_alive=HEAD_SECONDS,
         ssl_certfile=certificate.file if certificate else None,
         ssl_keyfile=certificate.key if certificate else None,
     )

@@ -49,7 +49,7 @@ async def add_photo(
     request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME)], studio: StudioState, teacher: IdleTeacher
 ) -> dict[str, Any]:
     """Send one encoded photo of the class `name` as the body."""
-    async with studio.uploads.photo(request) as photo:
+    async with studio.uploads.photo(request, studio.uploads.decoding) as photo:
         added = await asyncio.to_thread(lambda: studio.draft.add(name, photo.read(), teacher.require_idle))
     return {"id": added.id, "name": added.label}
 

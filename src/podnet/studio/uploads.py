@@ -21,20 +21,21 @@ class Uploads:
     """The uploads of all pages."""
 
     def __init__(self) -> None:
-        self._decoding = asyncio.Semaphore(DECODED)
+        self.decoding = asyncio.Semaphore(DECODED)
+        self.network = asyncio.Semaphore(1)  # which looks at one photo at a time; who only decodes need not wait for it
         self._count = 0
         self._arriving: dict[asyncio.Timeout, float] = {}  # and since when, in this order
 
     @asynccontextmanager
-    async def photo(self, request: Request) -> AsyncIterator[IO[bytes]]:
-        """The body of a request, once it is whole and may be decoded."""
+    async def photo(self, request: Request, turn: asyncio.Semaphore) -> AsyncIterator[IO[bytes]]:
+        """The body of a request, once it is whole and it is its turn."""
         if self._count >= MOST_UPLOADS:
             self._make_room()
         self._count += 1
         try:
             with SpooledTemporaryFile(IN_MEMORY) as file:
                 await self._receive(request, file)
-                async with self._decoding:
+                async with turn:
                     yield file
         finally:
             self._count -= 1
