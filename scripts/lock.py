@@ -18,7 +18,7 @@ FOLDER = ROOT / "requirements"
 PYTHON = "3.11.5"  # the lowest that all pinned versions work with
 COMPILE = ["uv", "pip", "compile", "--quiet", "pyproject.toml", "--universal", "--python-version", PYTHON]
 COMPILE += ["--constraint", "constraints.txt", "--generate-hashes", "--no-header", "--no-annotate"]
-COMPILE += ["--no-emit-package", "podnet"]
+COMPILE += ["--no-strip-extras", "--no-emit-package", "podnet"]  # pip wants extras in the line with the hashes
 OF_TORCH = re.compile(r"(torch$|nvidia-|cuda-|triton$)")
 CPU_TORCH = ("2.13.0", "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b")
 HEADS = {
@@ -33,7 +33,7 @@ def compiled(*options):
     """Name -> its lines in what uv writes."""
     done = subprocess.run([*COMPILE, *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     entries = re.split(r"^(?=\S)", done.stdout, flags=re.M)
-    return {entry.partition("==")[0]: entry for entry in entries if "==" in entry}
+    return {re.split(r"[=\[]", entry)[0]: entry for entry in entries if "==" in entry}
 
 
 def cpu_build(entry):

@@ -6,6 +6,7 @@ uses the network.
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
@@ -35,7 +36,7 @@ TOLERANCE = 1e-4  # of our convolutions, relative to the largest value
 WORDS = {"ok": "ok    ", "note": "  -   ", "broken": "BROKEN"}
 
 
-def doctor_command() -> int:
+def doctor_command(known: argparse.Namespace | None = None) -> int:
     packages = wanted_packages()
     imported = [package for package in packages if package.extra not in TOOLS and package.version]
     trial = ImportTrial([package.module for package in imported])
