@@ -17,8 +17,10 @@ from podnet.data.dataset import Dataset
 from podnet.errors import DataError, in_words
 
 # What numpy raises for a damaged .npz file.
-BROKEN = (OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, RuntimeError, BadZipFile, zlib.error)
-BROKEN += (MemoryError,)  # it claims a huge shape
+BROKEN = (
+    *(OSError, ValueError, TypeError, EOFError, KeyError, AttributeError, RuntimeError, BadZipFile, zlib.error),
+    MemoryError,  # it claims a huge shape
+)
 
 
 def as_images(array: ArrayLike) -> Tensor:
