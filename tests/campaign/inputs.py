@@ -44,9 +44,9 @@ def bad_input(notes: Notes, scratch: Path) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     material = _material(scratch / "material")
     counts: list[tuple[str, int, Case]] = [
-        ("hostile", 500, lambda draws, folder: hostile.readers(draws, folder, material)),
         ("run content", 1000, lambda draws, folder: _run(draws, folder, material, _content_changed)),
         ("run bytes", 1000, lambda draws, folder: _run(draws, folder, material, _bytes_changed)),
+        ("hostile", 500, lambda draws, folder: hostile.readers(draws, folder, material)),
         *((f"photo {kind}", 500, _photo_of(kind, material)) for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")),
         ("model content", 1000, lambda draws, folder: _model(draws, folder, material, _tensors_changed)),
         ("model bytes", 1000, lambda draws, folder: _model(draws, folder, material, _bytes_changed)),
