@@ -82,7 +82,7 @@ def _batch(name: str, case: Case, first: int, scratch: Path) -> str | None:
 def _told(read: Callable[[], object]) -> None:
     """Call a reader, as the command line does: what is wrong is a sentence."""
     out, err = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with out, err, contextlib.suppress(PodnetError):
+    with out, err, contextlib.suppress(PodnetError, OSError):  # which the command line and the page tell
         read()
 
 
