@@ -251,15 +251,21 @@ def _on_the_page(folder: Path) -> None:
     """What the page reads of the runs below a folder."""
     from podnet.studio.comparison import compare
     from podnet.studio.index import RunIndex
-    from podnet.studio.run_routes import epochs, of_classes, results, run
+    from podnet.studio.run_routes import _damage_told, epochs, of_classes, results, run
 
     index = RunIndex(folder)
     index.refresh()
     for text in index.since(0).runs:
         found = index.entry(json.loads(text)["id"])
         assert found is not None
-        for read in (run, results, epochs, of_classes, lambda each: compare([each.run], [each.summary.name])):
+        for read in (run, results, epochs, of_classes):
             _told(lambda read=read, found=found: read(found))
+
+        def compared(found: Any = found) -> None:
+            with _damage_told():  # as its route does
+                compare([found.run], [found.summary.name])
+
+        _told(compared)
 
 
 def _photo_of(kind: str, material: Path) -> Case:

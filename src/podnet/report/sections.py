@@ -53,7 +53,7 @@ def timings(results: Results) -> Html:
 
 
 def configuration(run: Run) -> Html:
-    return Html(f"<pre>{escaped(run.config_file.read_text())}</pre>")
+    return Html(f"<pre>{escaped(run.config_file.read_text(errors='replace'))}</pre>")
 
 
 def environment(run: Run) -> Html:

@@ -46,7 +46,7 @@ def restore(record: Run, learner: Learner) -> tuple[int, History, list[str]]:
     require_whole(results, record.results_file)
     record.remove_unfinished()
     try:
-        history = history_from(meta["history"]) if "history" in meta else history_of(results)
+        history = history_from(meta["history"], task) if "history" in meta else history_of(results)
         keep_lines(record.results_file, lambda line: line["task"] < task)
         keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
     except MALFORMED as error:
