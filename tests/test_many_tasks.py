@@ -43,7 +43,7 @@ def test_measures_from_the_history_are_exactly_those_of_the_matrix():
             assert float(np.mean([*past.first, row[-1]])) == metrics.learning_accuracy(matrix)
             assert past.accuracies == tuple(each["accuracy"][name] for each in lines[:task])
         so_far = so_far.after(line)
-    assert history.history_from(json.loads(json.dumps(so_far.as_json()))) == so_far
+    assert history.history_from(json.loads(json.dumps(so_far.as_json())), TASKS) == so_far
     assert history.history_of(lines) == so_far
 
 

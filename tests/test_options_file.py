@@ -13,6 +13,7 @@ HOSTILE = {
     "deep": ("epochs: " + "[" * 100_000, "levels"),
     "deep keys": ("? " * 100_000, "levels"),
     "digits": ("epochs: " + "9" * 5000, "digits"),
+    "hexadecimal digits": ("epochs: 0x" + "f" * 5000, "too large"),
     "code": ("method: !!python/object/apply:os.system ['true']", "constructor"),
     "list": ("- 1", "name: value"),
     "nothing": ("", "name: value"),

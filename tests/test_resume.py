@@ -13,7 +13,7 @@ import torch
 from podnet.cli import main
 from podnet.engine.training import Iteration
 from podnet.errors import PodnetError
-from podnet.io.tensors import load_tensors
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 from podnet.runs.loop import Notice, run
@@ -178,6 +178,24 @@ def test_all_checkpoints_damaged_stops_with_a_sentence_and_keeps_the_results(uni
     with pytest.raises(PodnetError, match=r"all checkpoints .* are damaged"):
         list(do_run(folder, resume=True))
     assert Run(folder).results_file.read_bytes() == before
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_and_nothing_is_removed(stopped):
+    """Its checksum is right, what it holds is not of this run."""
+    newest = Run(stopped).checkpoint_files()[0]
+    tensors, meta = load_tensors(newest)
+    save_tensors(newest, tensors, meta | {"learner": meta["learner"] | {"sizes": 7}})
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with pytest.raises(PodnetError, match="does not fit this run"):
+        list(do_run(stopped, resume=True))
+    Run(stopped).failure_file.unlink()
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+
+
+def test_resuming_with_a_damaged_environment_file(uninterrupted, stopped):
+    Run(stopped).environment_file.write_text("[")
+    list(do_run(stopped, resume=True))
+    assert_same_outcome(uninterrupted, stopped)
 
 
 def test_resuming_a_finished_run_changes_nothing(uninterrupted):

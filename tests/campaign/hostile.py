@@ -131,12 +131,23 @@ def _npz(draws: random.Random, folder: Path, material: Path) -> Iterable[Callabl
             archive.writestr(
                 draws.choice(("../../tmp/podnet-was-here.npy", "/tmp/podnet-was-here.npy")), good.getvalue()
             )
-        if draws.random() < 0.3:
-            with archive.open("bomb.npy", "w", force_zip64=True) as bomb:
-                bomb.write(_header((3 * 10**9,)))
-                for _ in range(3000):
-                    bomb.write(bytes(10**6))
+    if draws.random() < 0.2:
+        shutil.copy(_bomb(material), path)
     yield podnet("run", "--dataset", "npz", "--data-path", path, "--output", folder / "run", "--print-config")
+
+
+def _bomb(material: Path) -> Path:
+    """A file of 3 MB whose array takes 3 GB, made once."""
+    path = material / "bomb.npz"
+    if not path.exists():
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("x_train.npy", "w", force_zip64=True) as bomb,
+        ):
+            bomb.write(_header((3 * 10**9,)))
+            for _ in range(3000):
+                bomb.write(bytes(10**6))
+    return path
 
 
 def _tar(draws: random.Random, folder: Path, material: Path) -> Iterable[Callable[[], object]]:

@@ -44,9 +44,9 @@ def bad_input(notes: Notes, scratch: Path) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     material = _material(scratch / "material")
     counts: list[tuple[str, int, Case]] = [
-        ("hostile", 500, lambda draws, folder: hostile.readers(draws, folder, material)),
         ("run content", 1000, lambda draws, folder: _run(draws, folder, material, _content_changed)),
         ("run bytes", 1000, lambda draws, folder: _run(draws, folder, material, _bytes_changed)),
+        ("hostile", 500, lambda draws, folder: hostile.readers(draws, folder, material)),
         *((f"photo {kind}", 500, _photo_of(kind, material)) for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")),
         ("model content", 1000, lambda draws, folder: _model(draws, folder, material, _tensors_changed)),
         ("model bytes", 1000, lambda draws, folder: _model(draws, folder, material, _bytes_changed)),
@@ -82,7 +82,7 @@ def _batch(name: str, case: Case, first: int, scratch: Path) -> str | None:
 def _told(read: Callable[[], object]) -> None:
     """Call a reader, as the command line does: what is wrong is a sentence."""
     out, err = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with out, err, contextlib.suppress(PodnetError):
+    with out, err, contextlib.suppress(PodnetError, OSError):  # which the command line and the page tell
         read()
 
 
@@ -251,15 +251,21 @@ def _on_the_page(folder: Path) -> None:
     """What the page reads of the runs below a folder."""
     from podnet.studio.comparison import compare
     from podnet.studio.index import RunIndex
-    from podnet.studio.run_routes import epochs, of_classes, results, run
+    from podnet.studio.run_routes import _damage_told, epochs, of_classes, results, run
 
     index = RunIndex(folder)
     index.refresh()
     for text in index.since(0).runs:
         found = index.entry(json.loads(text)["id"])
         assert found is not None
-        for read in (run, results, epochs, of_classes, lambda each: compare([each.run], [each.summary.name])):
+        for read in (run, results, epochs, of_classes):
             _told(lambda read=read, found=found: read(found))
+
+        def compared(found: Any = found) -> None:
+            with _damage_told():  # as its route does
+                compare([found.run], [found.summary.name])
+
+        _told(compared)
 
 
 def _photo_of(kind: str, material: Path) -> Case:

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from podnet.report.plots import figure_of
 from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
 from podnet.runs.folder import Run
+from podnet.runs.lines import require_whole
 
 LABEL_WIDTH, RUN_WIDTH = 12, 20  # terminal columns of the first column, and of a run's accuracies
 
@@ -76,7 +78,7 @@ def _find_runs(folders: Sequence[str], console: Console) -> list[Run]:
     for folder in folders:
         runs = _runs_of(Path(folder))
         faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
-        started = [run for run in runs if run.folder not in faults and run.results()]
+        started = [run for run in runs if run.folder not in faults and _whole_results(run)]
         for path, fault in faults.items():
             say(console, f"note: skipped {path}, which {fault}.")
         if not started:
@@ -117,9 +119,15 @@ def _fault(run: Run) -> str:
     """Why a run cannot be shown; empty if it can."""
     try:
         run.config()
-        return "" if run.results() else "has no finished task"
+        return "" if _whole_results(run) else "has no finished task"
     except PodnetError as error:
         return f"cannot be read ({str(error).rstrip('.')})"
+
+
+def _whole_results(run: Run) -> list[dict[str, Any]]:
+    results = run.results()
+    require_whole(results, run.results_file)
+    return results
 
 
 def _runs_of(folder: Path) -> list[Run]:

@@ -9,6 +9,7 @@ import yaml
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
 MOST_BYTES = 10_000_000
+LARGEST = 10**30
 DEEPEST = 10  # levels of lists in lists; many more end the process without an error
 OPENING, CLOSING = (yaml.SequenceStartEvent, yaml.MappingStartEvent), (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
@@ -25,7 +26,17 @@ def read_options(path: Path) -> dict[Any, Any]:
         raise ValueError(" ".join(str(error).split())) from error
     if not isinstance(loaded, dict):
         raise ValueError("it must contain options, one 'name: value' per line")
+    _require_ordinary(loaded)
     return loaded
+
+
+def _require_ordinary(value: Any) -> None:
+    """Refuse numbers so large that Python does not print them."""
+    if isinstance(value, dict | list | tuple | set):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            _require_ordinary(item)
+    elif isinstance(value, int) and abs(value) >= LARGEST:
+        raise ValueError("a number is too large")
 
 
 def _require_plain(data: bytes) -> None:

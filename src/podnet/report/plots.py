@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from safetensors.numpy import load_file
 
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, PodnetError
 from podnet.io.files import write_atomically
 from podnet.metrics import INFERENCES, confusion_matrix
 from podnet.report.results import Results, common_tasks, shown_inferences, spread
@@ -175,7 +175,11 @@ def final_confusion(run: Run) -> dict[str, np.ndarray]:
     shares = {}
     for inference in INFERENCES:
         if inference in predictions:
-            shares[inference] = confusion_shares(predictions[inference], predictions["targets"], results[-1]["seen"])
+            try:
+                predicted, targets = predictions[inference], predictions["targets"]
+                shares[inference] = confusion_shares(predicted, targets, results[-1]["seen"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise PodnetError(f"the predictions in {run.predictions} are damaged ({error}).") from error
     return shares
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.image import imsave
 from safetensors import SafetensorError
 
+from podnet.errors import PodnetError
 from podnet.report.markup import Html, escaped, image, row, table
 from podnet.report.plots import final_confusion
 from podnet.report.results import Results, has_row, shown_inferences
@@ -32,7 +33,7 @@ def confusion_matrices(run: Run) -> Html:
     """For each inference the confusion matrix after the last task."""
     try:
         matrices = final_confusion(run)
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError, PodnetError):
         return Html("<p>The predictions of this run cannot be read.</p>")
     caption = "{}: true class (row, from the top), predicted class (column), in the order they were learned"
     figures = [_matrix(shares, caption.format(inference.upper())) for inference, shares in matrices.items()]
@@ -52,7 +53,7 @@ def timings(results: Results) -> Html:
 
 
 def configuration(run: Run) -> Html:
-    return Html(f"<pre>{escaped(run.config_file.read_text())}</pre>")
+    return Html(f"<pre>{escaped(run.config_file.read_text(errors='replace'))}</pre>")
 
 
 def environment(run: Run) -> Html:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from podnet.engine.learner import Learner
-from podnet.errors import DamagedFileError, PodnetError
+from podnet.errors import DamagedFileError, PodnetError, printable
 from podnet.io.files import keep_lines
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.runs.folder import Run
 from podnet.runs.history import History, history_from, history_of
+from podnet.runs.lines import require_whole
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 KEPT = 2  # the newest, and one more in case that is damaged
 
 
@@ -32,36 +34,50 @@ def restore(record: Run, learner: Learner) -> tuple[int, History, list[str]]:
     Returns the task to continue with, the history of those before it, and messages for the user.
     """
     notices: list[str] = []
-    task, stage, epoch = 0, 0, 0
-    recorded: dict[str, Any] | None = None  # an earlier version had none
-    files = record.checkpoint_files()
-    for path in files:
-        try:
-            tensors, meta = load_tensors(path)
-            learner.restore(tensors, meta["learner"])  # exemplars may be in separate files
-        except DamagedFileError as error:
-            notices.append(f"{error} Using the previous checkpoint.")
-            continue
-        for damaged in files[: files.index(path)]:
-            damaged.unlink()
-        recorded = meta.get("history")
-        task = meta["task"] if learner.progress else meta["task"] + 1
-        if learner.progress:
-            stage, epoch = learner.progress.phase, learner.progress.epoch
-        break
-    else:
-        if files:
-            raise PodnetError(
-                f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
-                f"To start again, delete {record.folder} and repeat the command, or choose another --output."
-            )
+    meta = _restored(record, learner, notices)
+    progress = learner.progress if meta else None
+    position = (meta["task"], progress.phase, progress.epoch) if progress else (meta["task"] + 1 if meta else 0, 0, 0)
+    task = position[0]
     results = record.results()[:task]
     if [line["task"] for line in results] != list(range(task)):
         raise PodnetError(
             f"{record.results_file} lacks results of tasks before {task}; restore the file or start a new run."
         )
+    require_whole(results, record.results_file)
     record.remove_unfinished()
-    keep_lines(record.results_file, lambda line: line["task"] < task)
-    position = (task, stage, epoch)
-    keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
-    return task, history_of(results) if recorded is None else history_from(recorded), notices
+    try:
+        history = history_from(meta["history"], task) if "history" in meta else history_of(results)
+        keep_lines(record.results_file, lambda line: line["task"] < task)
+        keep_lines(record.epochs_file, lambda line: (line["task"], line["stage"], line["epoch"]) < position)
+    except MALFORMED as error:
+        raise PodnetError(
+            f"files in {record.folder} are damaged ({error!r}); restore them or start a new run."
+        ) from error
+    return task, history, notices
+
+
+def _restored(record: Run, learner: Learner, notices: list[str]) -> dict[str, Any]:
+    """Restore the learner from the newest intact checkpoint; what that tells besides, nothing if there is none."""
+    files = record.checkpoint_files()
+    for path in files:
+        try:
+            tensors, meta = load_tensors(path)
+            learner.restore(tensors, meta["learner"])  # exemplars may be in separate files
+            meta["task"] = int(meta["task"])
+        except DamagedFileError as error:
+            notices.append(f"{error} Using the previous checkpoint.")
+            continue
+        except MALFORMED as error:  # it is as it was written, but not for this run: nothing is removed
+            why = printable(" ".join(str(error).split()))[:200]
+            raise PodnetError(
+                f"{path} does not fit this run ({why}); remove it to continue from the checkpoint before it."
+            ) from error
+        for damaged in files[: files.index(path)]:
+            damaged.unlink()
+        return meta
+    if files:
+        raise PodnetError(
+            f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
+            f"To start again, delete {record.folder} and repeat the command, or choose another --output."
+        )
+    return {}

@@ -64,7 +64,9 @@ def history_of(lines: Iterable[Mapping[str, Any]]) -> History:
     return reduce(History.after, lines, History({}))
 
 
-def history_from(recorded: Mapping[str, Any]) -> History:
-    """From what `as_json` gave."""
-    pasts = {name: Past(*(tuple(past[key]) for key in Past._fields)) for name, past in recorded.items()}
+def history_from(recorded: Mapping[str, Any], tasks: int) -> History:
+    """From what `as_json` gave after that many tasks; ValueError or the like if it is something else."""
+    pasts = {name: Past(*(tuple(map(float, past[key])) for key in Past._fields)) for name, past in recorded.items()}
+    if not all(len(values) == tasks for past in pasts.values() for values in past):
+        raise ValueError(f"its history is not of {tasks} tasks")
     return History(pasts)
