@@ -341,6 +341,7 @@ def test_a_failed_run_says_why(tmp_path):
     from podnet.runs.folder import Run
 
     run = Run(tmp_path)
+    run.write_config({})
     with pytest.raises(PodnetError), run.noting_failure():
         raise PodnetError("training diverged.")
     assert run.failure() == "training diverged."
