@@ -134,6 +134,11 @@ def test_two_processes_that_write_the_same_file_do_not_disturb_each_other(tmp_pa
     assert everything(tmp_path) == {"file"}
 
 
+def test_a_name_that_is_no_unicode_can_be_written(tmp_path):
+    write_atomically(tmp_path / "page", "class \ud800")
+    assert (tmp_path / "page").read_text() == "class \\ud800"
+
+
 def test_ctrl_c_leaves_no_unfinished_file(tmp_path):
     def parts():
         yield b"first"

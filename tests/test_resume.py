@@ -180,11 +180,12 @@ def test_all_checkpoints_damaged_stops_with_a_sentence_and_keeps_the_results(uni
     assert Run(folder).results_file.read_bytes() == before
 
 
-def test_a_checkpoint_that_does_not_fit_is_told_and_nothing_is_removed(stopped):
+@pytest.mark.parametrize("forged", [{"sizes": 7}, {"task": 10**30}, {"class_names": None}])
+def test_a_checkpoint_that_does_not_fit_is_told_and_nothing_is_removed(forged, stopped):
     """Its checksum is right, what it holds is not of this run."""
     newest = Run(stopped).checkpoint_files()[0]
     tensors, meta = load_tensors(newest)
-    save_tensors(newest, tensors, meta | {"learner": meta["learner"] | {"sizes": 7}})
+    save_tensors(newest, tensors, meta | forged | {"learner": meta["learner"] | forged})
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with pytest.raises(PodnetError, match="does not fit this run"):
         list(do_run(stopped, resume=True))

@@ -32,16 +32,20 @@ class Summary(NamedTuple):
 class Notes:
     """The cases of one part of the campaign at one commit, in FOLDER/COMMIT/PART.jsonl."""
 
-    def __init__(self, folder: Path, part: str) -> None:
-        self.part, self.commit = part, commit()
+    def __init__(self, folder: Path, part: str, only: str = "") -> None:
+        self.part, self.only, self.commit = part, only, commit()
         self.path = folder / self.commit / f"{part}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_text().split("\n")[:-1] if self.path.exists() else []
         self.cases = {line["case"]: line for line in map(json.loads, lines)}
 
+    def wants(self, case: str) -> bool:
+        """Whether it is one of those asked for."""
+        return self.only in case
+
     def attempt(self, case: str, action: Callable[..., str | None], *arguments: object) -> None:
         """Carry out a case that is not noted yet; its outcome is a sentence about what failed, or None."""
-        if case in self.cases:
+        if case in self.cases or not self.wants(case):
             return
         began = time.monotonic()
         outcome = action(*arguments) or HELD

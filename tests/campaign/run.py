@@ -1,6 +1,6 @@
 """The campaign: many more attempts to break podnet than `make test` has time for. See docs/reliability.md.
 
-    python tests/campaign/run.py [--state FOLDER] [PART ...]
+    python tests/campaign/run.py [--state FOLDER] [--only TEXT] [PART ...]
 
 What was tried is noted in FOLDER (default: ~/.cache/podnet-campaign); the same call goes on after an interruption.
 """
@@ -33,13 +33,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--state", type=Path, default=Path.home() / ".cache" / "podnet-campaign")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it, such as reproduce")
     known = parser.parse_args()
     warm_up()
     memory = Path("/dev/shm")
     failed = 0
     for part in known.parts or PARTS:
         module, function = PARTS[part]
-        notes = Notes(known.state, part)
+        notes = Notes(known.state, part, known.only)
         with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
             getattr(import_module(module), function)(notes, Path(scratch))
         summary = notes.summary()

@@ -25,7 +25,9 @@ def cache_folder() -> Path:
 
 def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
     """Write a file so that at any moment, even after a crash, it has either the old or the new content in full."""
-    parts = [data] if isinstance(data, bytes) else [data.encode()] if isinstance(data, str) else data
+    if isinstance(data, str):
+        data = data.encode(errors="backslashreplace")  # a name from elsewhere may be no Unicode
+    parts = [data] if isinstance(data, bytes) else data
     try:
         temporary, descriptor = _begun(unfinished(path))
         with open(descriptor, "wb") as file:

@@ -13,6 +13,7 @@ from podnet.runs.history import History, history_from, history_of
 from podnet.runs.lines import require_whole
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+MOST_TASKS = 10**6
 KEPT = 2  # the newest, and one more in case that is damaged
 
 
@@ -63,7 +64,8 @@ def _restored(record: Run, learner: Learner, notices: list[str]) -> dict[str, An
         try:
             tensors, meta = load_tensors(path)
             learner.restore(tensors, meta["learner"])  # exemplars may be in separate files
-            meta["task"] = int(meta["task"])
+            if not 0 <= int(meta["task"]) < MOST_TASKS:
+                raise ValueError(f"task {meta['task']}")
         except DamagedFileError as error:
             notices.append(f"{error} Using the previous checkpoint.")
             continue
