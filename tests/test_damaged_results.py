@@ -5,6 +5,8 @@ import json
 import pytest
 
 from podnet.cli import main
+from podnet.errors import PodnetError
+from podnet.report.plots import final_confusion
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
 from podnet.runs.lines import require_whole
@@ -42,6 +44,15 @@ def test_a_forged_line_is_told(forgery, finished, tmp_path, capsys):
     assert main(["report", str(record.folder), "--output", str(tmp_path / "report")]) == 2
     assert main(["compare", str(record.folder)]) == 2
     assert "line 2 is not the results of a task" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(100)])
+def test_damaged_predictions_are_told(damage, finished):
+    record, lines = finished
+    record.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record.predictions_file(1).write_bytes(damage)
+    with pytest.raises(PodnetError, match="are damaged"):
+        final_confusion(record)
 
 
 def test_a_line_of_an_earlier_version_is_read(finished):

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from podnet.errors import ConfigError, PodnetError
@@ -171,16 +172,12 @@ def draw_run(run: Run, title: str) -> None:
 def final_confusion(run: Run) -> dict[str, np.ndarray]:
     """For each inference the confusion matrix after the last task, rows in percent of the true class."""
     results = run.results()
-    predictions = load_file(run.predictions_file(results[-1]["task"]))
-    shares = {}
-    for inference in INFERENCES:
-        if inference in predictions:
-            try:
-                predicted, targets = predictions[inference], predictions["targets"]
-                shares[inference] = confusion_shares(predicted, targets, results[-1]["seen"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise PodnetError(f"the predictions in {run.predictions} are damaged ({error}).") from error
-    return shares
+    try:
+        found = load_file(run.predictions_file(results[-1]["task"]))
+        kinds = [inference for inference in INFERENCES if inference in found]
+        return {kind: confusion_shares(found[kind], found["targets"], results[-1]["seen"]) for kind in kinds}
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise PodnetError(f"the predictions in {run.predictions} are damaged ({error}).") from error
 
 
 def confusion_shares(predicted: np.ndarray, targets: np.ndarray, classes: int) -> np.ndarray:

@@ -7,7 +7,6 @@ from io import BytesIO
 
 import numpy as np
 from matplotlib.image import imsave
-from safetensors import SafetensorError
 
 from podnet.errors import PodnetError
 from podnet.report.markup import Html, escaped, image, row, table
@@ -33,7 +32,7 @@ def confusion_matrices(run: Run) -> Html:
     """For each inference the confusion matrix after the last task."""
     try:
         matrices = final_confusion(run)
-    except (OSError, SafetensorError, PodnetError):
+    except (OSError, PodnetError):
         return Html("<p>The predictions of this run cannot be read.</p>")
     caption = "{}: true class (row, from the top), predicted class (column), in the order they were learned"
     figures = [_matrix(shares, caption.format(inference.upper())) for inference, shares in matrices.items()]
