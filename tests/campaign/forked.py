@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import resource
 import signal
@@ -13,28 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 TIMED_OUT = -1
+COMMANDS = ("forget", "info", "learn", "predict", "report", "reproduce", "run")
+PRELOADED = (
+    *("matplotlib.pyplot", "sklearn.cluster", "sklearn.datasets", "torch", "torch._dynamo"),
+    *(f"podnet.cli.{command}" for command in COMMANDS),
+)
 
 
 def warm_up() -> None:
     """Import what the commands need, and use one thread: a process with threads must not be forked."""
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("MPLBACKEND", "agg")
-    import matplotlib.pyplot  # noqa: F401
-    import sklearn.cluster
-    import sklearn.datasets
-    import torch
-    import torch._dynamo
-
-    import podnet.cli.forget
-    import podnet.cli.info
-    import podnet.cli.learn
-    import podnet.cli.predict
-    import podnet.cli.report
-    import podnet.cli.reproduce
-    import podnet.cli.run  # noqa: F401
-
-    torch.set_num_threads(1)
-    sklearn.datasets.load_digits()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    sys.modules["torch"].set_num_threads(1)
+    sys.modules["sklearn.datasets"].load_digits()
 
 
 def forked(action: Callable[[], int | None], output: Path, seconds: float = 120, megabytes: int = 0) -> int:

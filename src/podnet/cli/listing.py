@@ -25,10 +25,10 @@ def methods_command(known: argparse.Namespace) -> int:
         others = [f"{data}: {values[option]}" for data, values in method_class.presets.items() if option in values]
         table.add_row(f"--{option.replace('_', '-')}", kind, str(default), ", ".join(others))
     console.print(table)
-    for name, values in method_class.recipes.items():
-        words = ", ".join(f"--{option.replace('_', '-')} {value}" for option, value in values.items())
-        family, recipe = name.split()
-        console.print(f"--recipe {recipe}, on {family}: {words}", highlight=False)
+    for recipe, families in method_class.recipes.items():
+        for family, values in families.items():
+            words = ", ".join(f"--{option.replace('_', '-')} {value}" for option, value in values.items())
+            console.print(f"--recipe {recipe}, on {family}: {words}", highlight=False)
     return 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from podnet.data import SOURCES
-from podnet.errors import ConfigError, nearest, one_of
+from podnet.errors import ConfigError, in_words, nearest, one_of
 from podnet.methods import Method, configured, find_method
 from podnet.runs.backbone import sizes, with_weights
 from podnet.runs.experiment import Experiment
@@ -47,10 +47,10 @@ def _recipe(method: type[Method], name: str | None, family: str) -> dict[str, An
     """The hyper-parameters of a recipe of the method for a family of data; those given have priority."""
     if name is None:
         return {}
-    known = {words.split()[1]: values for words, values in method.recipes.items() if words.split()[0] == family}
-    if not known:
-        raise ConfigError(f"there is no recipe for {family}; leave --recipe out.")
-    return dict(known[one_of("recipe", name, known)])
+    families = method.recipes[one_of("recipe", name, method.recipes)]
+    if family not in families:
+        raise ConfigError(f"there is no recipe for {family}: {name} is for {in_words(families)}; leave --recipe out.")
+    return dict(families[family])
 
 
 def _counted(given: Mapping[str, Any]) -> dict[str, Any]:

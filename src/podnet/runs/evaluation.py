@@ -15,20 +15,11 @@ from podnet.engine.learner import Learner
 from podnet.methods.base import Method
 from podnet.metrics import INFERENCES
 from podnet.runs.history import History, Past
+from podnet.runs.lines import SHARES
 from podnet.scenario.tasks import Task
 
 TOP = 5  # for top-5 accuracy
-MEASURES = (
-    "accuracy",
-    "accuracy_top5",
-    "average_incremental_accuracy",
-    "forgetting",
-    "backward_transfer",
-    "learning_accuracy",
-    "old_accuracy",
-    "new_accuracy",
-    "accuracy_per_task",
-)
+MEASURES = (*SHARES, "accuracy_per_task")
 
 
 def evaluate(
