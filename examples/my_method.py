@@ -1,6 +1,6 @@
 """A method of your own: replay with the teacher's softened outputs, in a few lines.
 
-podnet run --method examples/my_method.py:LwF --weight 2
+podnet run --method examples/my_method.py:MyMethod --weight 2
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from podnet.methods.phases import cosine
 
 
 @dataclass(frozen=True, kw_only=True)
-class LwF(Method):
+class MyMethod(Method):
     """Fields are options of the command line, with a default and a type."""
 
     weight: float = 1.0
     temperature: float = 2.0
 
-    name = "lwf"
+    name = "my-method"
     summary = "Cross-entropy and the teacher's softened outputs (after Li and Hoiem, 2016), with a memory"
     presets = {"digits": {"epochs": 20, "batch_size": 64}}  # what differs from CIFAR-100
 

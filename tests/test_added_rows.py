@@ -13,7 +13,7 @@ from podnet.paper.tables import grids
 from podnet.runs.folder import Run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-LWF, ATTENTION = f"{EXAMPLES}/my_method.py:LwF", f"{EXAMPLES}/my_distillation.py:AttentionPODNet"
+OWN, ATTENTION = f"{EXAMPLES}/my_method.py:MyMethod", f"{EXAMPLES}/my_distillation.py:AttentionPODNet"
 QUICK = ["--scale", "smoke", "--columns", "5", "--only", "iCaRL", "--jobs", "1", "--threads", "1"]
 
 
@@ -22,7 +22,7 @@ def added(tmp_path_factory):
     """A table with a row of the paper, one of one's own, an upper bound and one whose first task has no training."""
     folder = tmp_path_factory.mktemp("added")
     own = folder / "mine.py"
-    own.write_text((EXAMPLES / "my_method.py").read_text().replace("class LwF", "class Mine"))
+    own.write_text((EXAMPLES / "my_method.py").read_text().replace("class MyMethod", "class Mine"))
     rows = ["--add", f"{own}:Mine", "--add", "joint", "--add", "ridge", "--set", "Mine:weight=2,temperature=3"]
     assert main(["reproduce", "cifar100", *QUICK, *rows, "--output", str(folder / "out")]) == 0
     return folder
@@ -85,19 +85,31 @@ def test_a_variant_of_podnet_is_scaled_and_formed_like_it(tmp_path):
 
 
 def test_rows_of_the_ablations_have_both_inferences_beside_each_other(tmp_path):
-    table = with_row(with_row(BENCHMARKS["ablation-components"], "bic"), LWF)
+    table = with_row(with_row(BENCHMARKS["ablation-components"], "bic"), OWN)
     [grid] = grids(table, "smoke", plan(table, "smoke", tmp_path))
-    assert [label for label, _ in grid.rows[-2:]] == ["bic", "LwF"]
+    assert [label for label, _ in grid.rows[-2:]] == ["bic", "MyMethod"]
     assert all(cell.paper is None and not cell.ours for _, cells in grid.rows[-2:] for cell in cells)
-    assert row_changes([table], ["lwf:weight=3"]) == {"LwF": {"weight": "3"}}
+    assert row_changes([table], ["mymethod:weight=3"]) == {"MyMethod": {"weight": "3"}}
 
 
 def test_all_tables_get_the_row_where_it_fits(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
-    command = ["reproduce", "all", "--scale", "smoke", "--add", LWF, "--only", "LwF", "--dry-run", "--threads", "1"]
+    command = [
+        "reproduce",
+        "all",
+        "--scale",
+        "smoke",
+        "--add",
+        OWN,
+        "--only",
+        "MyMethod",
+        "--dry-run",
+        "--threads",
+        "1",
+    ]
     assert main([*command, "--output", str(tmp_path)]) == 0
     labels = set(re.findall(r"^ ?(\w+), ([^,]*), order", capsys.readouterr().out, flags=re.MULTILINE))
-    assert {row for row, _ in labels} == {"LwF"}
+    assert {row for row, _ in labels} == {"MyMethod"}
     columns = {column for _, column in labels}
     assert "50 steps" in columns
     assert any("exemplars per class" in column for column in columns)
@@ -110,11 +122,11 @@ def test_all_tables_get_the_row_where_it_fits(tmp_path, capsys, monkeypatch):
     [
         (["cifar100", "--add", "ucri"], "Did you mean 'ucir'"),
         (["cifar100", "--add", "ucir"], "cifar100 has a row ucir already"),
-        (["cifar100", "--add", LWF, "--add", LWF], "cifar100 has a row LwF already"),
+        (["cifar100", "--add", OWN, "--add", OWN], "cifar100 has a row MyMethod already"),
         (["cifar100", "--add", "nowhere.py:Mine"], "there is no file"),
         (["cifar100", "--add", "mine.py"], "add the name of a class in that file"),
-        (["proxies", "--add", LWF], "proxies varies proxies, which LwF does not have"),
-        (["cifar100", "--add", LWF, "--set", "LwF:wieght=1"], "Did you mean 'weight'"),
+        (["proxies", "--add", OWN], "proxies varies proxies, which MyMethod does not have"),
+        (["cifar100", "--add", OWN, "--set", "MyMethod:wieght=1"], "Did you mean 'weight'"),
         (["all", "--add", "ucri"], "Did you mean 'ucir'"),
     ],
 )

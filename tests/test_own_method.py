@@ -21,7 +21,10 @@ from podnet.scenario.tasks import class_incremental
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ["--classes", "4", "--base", "3", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
-OWN = {"LwF": f"{EXAMPLES}/my_method.py:LwF", "AttentionPODNet": f"{EXAMPLES}/my_distillation.py:AttentionPODNet"}
+OWN = {
+    "MyMethod": f"{EXAMPLES}/my_method.py:MyMethod",
+    "AttentionPODNet": f"{EXAMPLES}/my_distillation.py:AttentionPODNet",
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +38,27 @@ def runs(tmp_path_factory):
 def test_two_methods_of_ones_own_stand_on_one_curve(runs, tmp_path, capsys):
     assert main(["report", str(runs), "--output", str(tmp_path)]) == 0
     rows = {line["row"] for line in csv.DictReader((tmp_path / "averages.csv").read_text().splitlines())}
-    assert rows == {"LwF (CNN)", "LwF (NME)", "AttentionPODNet (CNN)", "AttentionPODNet (NME)"}
+    assert rows == {"MyMethod (CNN)", "MyMethod (NME)", "AttentionPODNet (CNN)", "AttentionPODNet (NME)"}
     assert (tmp_path / "accuracy-on-all-classes-seen.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_runs_stand_side_by_side_in_the_terminal(runs, capsys):
     assert main(["compare", *(str(runs / name) for name in OWN)]) == 0
     printed = capsys.readouterr().out
-    assert "LwF" in printed
+    assert "MyMethod" in printed
     assert "temperature" not in printed  # only one of the methods has it
     assert "Averages" in printed
     assert "object at 0x" not in printed
 
 
 def test_a_field_of_the_method_is_an_option_and_is_recorded(capsys):
-    assert main(["run", "--method", OWN["LwF"], "--weight", "2.5", "--print-config"]) == 0
+    assert main(["run", "--method", OWN["MyMethod"], "--weight", "2.5", "--print-config"]) == 0
     config = yaml.safe_load(capsys.readouterr().out)
-    assert (config["weight"], config["epochs"], config["method"]) == (2.5, 20, OWN["LwF"])
+    assert (config["weight"], config["epochs"], config["method"]) == (2.5, 20, OWN["MyMethod"])
 
 
 def test_a_run_with_ones_own_method_resumes(runs, capsys):
-    assert main(["run", "--resume", str(runs / "LwF")]) == 0
+    assert main(["run", "--resume", str(runs / "MyMethod")]) == 0
     assert "average incremental accuracy" in capsys.readouterr().out
 
 
@@ -63,7 +66,7 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowe
     file, folder = tmp_path / "lwf.py", tmp_path / "run"
     before = (EXAMPLES / "my_method.py").read_text()
     file.write_text(before)
-    records = run(resolve({"method": f"{file}:LwF", "classes": 4, "base": 3, "epochs": 1}), Run(folder))
+    records = run(resolve({"method": f"{file}:MyMethod", "classes": 4, "base": 3, "epochs": 1}), Run(folder))
     for record in records:
         if isinstance(record, TaskDone):
             break

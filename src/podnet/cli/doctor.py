@@ -1,4 +1,4 @@
-"""`podnet doctor`: what this installation has, what is broken, and the command that mends it.
+"""`podnet doctor`: what this installation has, what is broken, and the command that fixes it.
 
 Imports of other packages are inside the functions: the command must work where one of them is broken. Nothing here
 uses the network.
@@ -42,7 +42,7 @@ def doctor_command(known: argparse.Namespace | None = None) -> int:
     trial = ImportTrial([package.module for package in imported])
     broken = [tell(title, _guarded(look)) for title, look in SECTIONS.items()]
     broken.append(tell("packages", _packages(packages, trial.failures())))
-    print("\nSomething is broken; the commands above mend it." if any(broken) else "\nNothing is broken.")
+    print("\nSomething is broken; the commands above fix it." if any(broken) else "\nNothing is broken.")
     return int(any(broken))
 
 

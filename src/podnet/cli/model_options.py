@@ -41,11 +41,15 @@ def add_model_commands(commands: Any) -> None:
     card.add_argument("--output", metavar="FILE", help="output file (default: MODEL with the suffix .md)")
 
 
+def as_sentence(words: str) -> str:
+    """What a command does, as its own help begins."""
+    return f"{words[0].upper()}{words[1:]}."
+
+
 def _command(commands: Any, name: str, words: str, file: str = "a model file", **more: Any) -> argparse.ArgumentParser:
     """The parser of a command whose first argument is a model."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **more
-    )
+    more = {"description": as_sentence(words), "formatter_class": argparse.RawDescriptionHelpFormatter} | more
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False, **more)
     parser.add_argument("model", metavar="MODEL", help=file)
     return parser
 
@@ -87,9 +91,9 @@ def _add_learn(commands: Any) -> None:
 
 
 def _add_training(learn: argparse.ArgumentParser) -> None:
-    add = learn.add_argument_group("where the network is trained").add_argument
+    add = learn.add_argument_group("options for training the network").add_argument
     add("--mirror", action=argparse.BooleanOptionalAction, help="a mirror image shows the same class (default: yes)")
-    add("--exemplars", metavar="N", type=int, help="photos of each class to keep with --keep photos (default: 20)")
+    add("--exemplars", metavar="N", type=int, help="photos kept of each class, if photos are kept (default: 20)")
     add("--seed", metavar="N", type=int, help="random seed (default: 1)")
     add("--epochs", metavar="N", type=int, help="epochs of training (default: by the number of photos)")
     add("--finetune-epochs", metavar="N", type=int, help="epochs of balanced fine-tuning (default: 20)")

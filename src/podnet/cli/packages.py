@@ -102,7 +102,7 @@ class Failure:
 
     @property
     def command(self) -> str:
-        """What mends it: pip, for the distribution of the culprit, at its version."""
+        """What fixes it: pip, for the distribution of the culprit, at its version."""
         found = packages_distributions().get(self.culprit, [])
         if not found:
             return f"pip install {self.culprit}"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from podnet import __version__
 from podnet.cli.engine_options import add_engine_options
-from podnet.cli.model_options import add_model_commands
+from podnet.cli.model_options import add_model_commands, as_sentence
 from podnet.cli.run_options import add_run_commands
 from podnet.errors import ConfigError
 
@@ -18,7 +18,7 @@ examples:
   podnet reproduce cifar100 --data-path cifar-100-python.tar.gz            table 1 as in the paper
   podnet reproduce cifar100 --scale small --data-path cifar-100-python.tar.gz --jobs 2
   podnet reproduce memory --scale small --data-path ... --only PODNet,UCIR --columns 5,20,50
-  podnet reproduce cifar100 --data-path ... --add my_method.py:Mine --set Mine:lr=0.05
+  podnet reproduce cifar100 --data-path ... --add my_method.py:MyMethod --set MyMethod:lr=0.05
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data
   podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
@@ -37,29 +37,32 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"podnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     add_model_commands(commands)
-    demo = commands.add_parser(
-        "demo", help="see forgetting, and what helps, on the embedded digits", allow_abbrev=False
-    )
+    demo = _command(commands, "demo", "see forgetting, and what helps, on the embedded digits")
     demo.add_argument("--output", metavar="FOLDER", default="runs/demo", help="where to write (default: runs/demo)")
     demo.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     add_run_commands(commands)
     _add_reproduce(commands)
-    report = commands.add_parser("report", help="write tables, figures and a page about runs", allow_abbrev=False)
+    report = _command(commands, "report", "write tables, figures and a page about runs")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     report.add_argument("--output", metavar="FOLDER", default="report", help="where to write (default: report)")
-    compare = commands.add_parser("compare", help="print runs side by side", allow_abbrev=False)
+    compare = _command(commands, "compare", "print runs side by side")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     _add_studio(commands)
-    methods = commands.add_parser("methods", help="list the methods, or the options of one", allow_abbrev=False)
-    methods.add_argument("name", nargs="?", help="a method")
-    bench = commands.add_parser("bench", help="measure the speed on this machine", allow_abbrev=False)
+    methods = _command(commands, "methods", "list the methods, or the options of one")
+    methods.add_argument("name", nargs="?", help="a method, or your own: FILE.py:CLASS")
+    bench = _command(commands, "bench", "measure the speed on this machine")
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="only these measurements, such as iteration or step")
-    bench.add_argument("--quick", action="store_true", help="fewer rounds, without compiling and growth")
+    bench.add_argument("--quick", action="store_true", help="fewer rounds, and only the quick groups")
     bench.add_argument("--output", metavar="FILE", default="bench.json", help="where to write (default: bench.json)")
     bench.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, as in reproduce)")
-    commands.add_parser("datasets", help="list the datasets", allow_abbrev=False)
+    _command(commands, "datasets", "list the datasets")
     _add_checks(commands)
     return parser, dict(commands.choices)
+
+
+def _command(commands: Any, name: str, words: str) -> Parser:
+    parser: Parser = commands.add_parser(name, help=words, description=as_sentence(words), allow_abbrev=False)
+    return parser
 
 
 def _add_checks(commands: Any) -> None:
@@ -73,8 +76,8 @@ def _add_checks(commands: Any) -> None:
     check.add_argument("path", metavar="FILE|RUN", help="a model file or a run folder")
     commands.add_parser(
         "doctor",
-        help="what this installation has, what is broken, and how to mend it",
-        description="Tell what this installation has, what is broken, and the command that mends it. Nothing is "
+        help="what this installation has, what is broken, and how to fix it",
+        description="Tell what this installation has, what is broken, and the command that fixes it. Nothing is "
         "downloaded. Exit code 0: nothing is broken, 1: something is.",
         allow_abbrev=False,
     )
@@ -90,7 +93,7 @@ def _add_studio(commands: Any) -> None:
     add = studio.add_argument
     add("folder", nargs="?", default="runs", metavar="FOLDER", help="where the runs are (default: runs)")
     add("--model", metavar="MODEL", help="a model file to look at, try and teach; created if it does not exist")
-    add("--host", default="127.0.0.1", help="address to listen on (default: only this machine); others need a token")
+    add("--host", default="127.0.0.1", help="address to listen on (default: this machine only); others require a token")
     add("--port", metavar="N", type=int, help="port (default: 8137, or the next free one)")
     add("--no-browser", action="store_true", help="only print the address")
     add("--certificate", metavar="FILE", help="encrypt (TLS) with this certificate, a PEM file; needs --key")

@@ -34,7 +34,11 @@ EXPERIMENT: Table = (
     ("--increment", "N", "new classes of each later task (default: 1)"),
     ("--sizes", "N,N,...", "new classes of each task, such as 10,5,5,30; instead of --base, --increment and --classes"),
     ("--visits", "N", "give a class's images in N parts: the first with its own task, then one a task (default: 1)"),
-    ("--order", None, "natural, random (by the seed), paper:0, a list such as 3,1,2 or a file (default: the paper's)"),
+    (
+        "--order",
+        None,
+        "natural, random, paper:0, a list such as 3,1,2 or a file (default: paper:0 if the dataset has it)",
+    ),
     ("--memory-per-class", "N", "exemplars kept of each class (default: 20); 0: none, if the method can do without"),
     ("--memory-total", "N", "exemplars kept of all classes together, instead"),
     ("--images-per-class", "N", "only the first N training images of each class"),
@@ -84,7 +88,7 @@ SEARCH: Table = (
     ("--over", "OPTION=VALUES", "a hyper-parameter and its values: a range 0.01..0.2 or a list 1,3,5; repeatable"),
     ("--trials", "N", "number of trials in all (default: 10)"),
     ("--inference", "cnn|nme", "which average incremental accuracy is to be best (default: cnn)"),
-    ("--output", "FOLDER", "folder of the trials; a search that is there goes on"),
+    ("--output", "FOLDER", "folder of the trials; an existing search is continued"),
 )
 SWITCH: dict[str, Any] = {"action": "store_true"}
 FLAGS: dict[str, dict[str, Any]] = {
