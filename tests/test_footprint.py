@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -122,7 +123,10 @@ def test_bytes_of_a_learner_by_hand():
         "method_state": 25 * 8 + 4 * 8,
         "class_means": 4 * 64 * 4,
     }
-    assert footprint(learner, (3, 8, 8))["parameters"] == parameters
+    assert footprint(learner, dataset.test_images)["parameters"] == parameters
+    assert footprint(learner, dataset.test_images)["multiply_adds"] == multiply_adds(learner.network, (3, 8, 8))
+    learner.transform = replace(learner.transform, size=32)  # what the network sees is larger
+    assert footprint(learner, dataset.test_images)["multiply_adds"] == multiply_adds(learner.network, (3, 32, 32))
     empty = Learner(method, 3, Transform((0.5,) * 3, (0.5,) * 3))
     assert kept_bytes(empty) | {"network": 0} == dict.fromkeys(
         ("network", "exemplars", "method_state", "class_means"), 0

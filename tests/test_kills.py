@@ -1,6 +1,9 @@
 """A process killed at any change of a file: nothing is lost, nothing stays behind. The campaign tries many more."""
 
+import errno
 import itertools
+import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -71,6 +74,32 @@ def test_an_undo_survives_a_lesson_that_was_killed_before_it_changed_the_model(t
     (folder / "m").write_text("old")
     replace_model(folder)
     assert killed(replace_model, folder, 5)
+    undo(folder / "m")
+    assert (folder / "m").read_text() == "old"
+    assert everything(folder) == {"m"}
+
+
+def without_links(*paths):
+    raise OSError(errno.EPERM, "no links here")
+
+
+def test_a_copy_cut_short_is_not_what_undo_gives_back(tmp_path, monkeypatch):
+    """Where files cannot be linked, the file before the change is copied; here the disk is full before the end."""
+    monkeypatch.setattr("os.link", without_links)
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "m").write_text("old")
+    with changing(folder / "m", undoable=True):
+        write_atomically(folder / "m", "much longer " * 100)
+
+    def on_a_full_disk():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        with pytest.raises(PodnetError, match="cannot write"):
+            replace_model(folder)
+
+    assert forked(on_a_full_disk, tmp_path / "output") == 0, (tmp_path / "output").read_text()
+    assert (folder / "m").read_text() == "much longer " * 100
     undo(folder / "m")
     assert (folder / "m").read_text() == "old"
     assert everything(folder) == {"m"}

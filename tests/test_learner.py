@@ -289,3 +289,17 @@ def test_results_depend_on_the_seed_alone(digits):
         states.append(learner.network.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))
+def test_a_learner_goes_on_after_it_forgot_a_class(method, digits):
+    learner = make_learner(digits, method)
+    learn(learner, make_tasks(digits, (3, 1))[0])
+    learner.forget(1)
+    rest = class_incremental(digits, (0, 2, 5, 6), 2, 2)[1]
+    learn(learner, rest)
+    scores = learner.predict(rest.test_images)
+    assert scores.cnn.shape == (40, 4)
+    assert scores.cnn.isfinite().all()
+    if "counts" in learner.kept:  # those of the forgotten class are not given to another
+        assert learner.kept["counts"].tolist() == [32] * 4

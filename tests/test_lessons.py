@@ -8,11 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from safetensors.torch import save_file
 
 from coloured import HUES, copied, photos_of
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
+from podnet.losses import best_temperature
+from podnet.methods import PODNet
+from podnet.methods.networks import new_network
 from podnet.metrics import INFERENCES
 from podnet.model.loading import load_model
 from podnet.model.measure import confidences
@@ -404,6 +408,32 @@ def test_a_network_from_nothing_comes_with_a_warning(tmp_path, capsys):
     assert float(said[1]) == pytest.approx(default.history[0]["accuracy"]["cnn"], abs=0.06)
     assert main(["learn", str(tmp_path / "n.podnet"), str(photos), "--weights", "none", "--train", "never"]) == 2
     assert "with random weights must be trained" in capsys.readouterr().err
+
+
+def test_a_resnet_with_weights_of_a_file_need_not_be_trained(tmp_path):
+    photos = photos_of(tmp_path / "p", "red", "blue")
+    backbone = new_network(PODNet(backbone="resnet32"), 3).backbone
+    save_file(backbone.state_dict(), tmp_path / "w.safetensors")
+    given = ["--backbone", "resnet32", "--weights", str(tmp_path / "w.safetensors"), "--train", "never"]
+    model = learn(tmp_path / "m.podnet", photos, *given)
+    assert not model.settings.trained
+    found, given = (next(net.parameters()) for net in (model.learner.network.backbone, backbone))
+    assert torch.equal(found, given)
+
+
+def test_of_many_photos_some_of_every_class_set_the_temperature(tmp_path, monkeypatch):
+    """Of the first ones only, it would be that of the oldest classes."""
+    seen = []
+
+    def spy(scores, targets):
+        seen.append(targets)
+        return best_temperature(scores, targets)
+
+    monkeypatch.setattr("podnet.methods.ridge.best_temperature", spy)
+    monkeypatch.setattr("podnet.methods.ridge.MOST_COMPARED", 8)
+    monkeypatch.setattr("podnet.methods.ridge.AT_ONCE", 32)
+    learn(tmp_path / "m.podnet", photos_of(tmp_path / "p", *HUES), "--train", "never")
+    assert all(set(targets.tolist()) == {0, 1, 2, 3} and len(targets) <= 8 for targets in seen)
 
 
 @pytest.mark.parametrize("trained", [False, True])

@@ -128,7 +128,7 @@ def test_the_correction_of_bic_pays_for_the_square_of_its_offset():
     with torch.no_grad():
         network.classifier.corrections[-1].copy_(torch.tensor([0.5, 3.0]))
     penalty = method.phases(4, 2, {})[1].penalty(network, None, None)["beta"]
-    assert penalty.item() == pytest.approx(0.1 * 9)
+    assert penalty.item() == pytest.approx(0.1 * 9 / 2)
     (gradient,) = torch.autograd.grad(penalty, network.classifier.corrections[-1])
     assert gradient.tolist() == pytest.approx([0, 0.2 * 3])
 

@@ -110,6 +110,7 @@ class Mine(Method):
         (GOOD.replace('    summary = "nothing"', ""), "Mine", "lacks summary"),
         (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new, state)"),
         (GOOD.replace(", new, state)", ", new)"), "Mine", "takes self, old, new; it must take self, old, new, state"),
+        (f"{GOOD}\n    def class_means(self): ...\n", "Mine", "class_means of Mine"),
         (GOOD.replace('"epochs"', '"epoch"'), "Mine", "'epoch', which is not one of its fields. Did you mean 'epochs'"),
     ],
 )

@@ -167,3 +167,9 @@ def test_forgetting_a_class_leaves_the_others(digits):
     after = learner.predict(last.test_images).cnn
     kept = [0, 2, 3, 4, 5]
     torch.testing.assert_close(after, before[:, kept])
+
+
+def test_a_network_that_takes_only_its_own_size_has_maps_too():
+    pytest.importorskip("timm")
+    network = new_network(PODNetPlus(backbone="timm:vit_tiny_patch16_224"), 3)
+    assert network.classifier.lift.shape == (2000, 2 * 192 * 4)  # two maps of 192 channels, pooled to 2 x 2

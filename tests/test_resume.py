@@ -293,3 +293,25 @@ def test_a_first_task_learned_in_another_way_is_refused(other, words, tmp_path, 
     assert main(["run", *options_of(), *from_base]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "based").exists()
+
+
+def test_a_base_without_its_environment_is_good_enough(tmp_path):
+    """`podnet check` says to remove a damaged one."""
+    assert main(["run", *options_of(), "--output", str(tmp_path / "other")]) == 0
+    (tmp_path / "other" / "environment.json").unlink()
+    from_base = ["--from-base", str(tmp_path / "other"), "--output", str(tmp_path / "based")]
+    assert main(["run", *options_of(), *from_base]) == 0
+    assert len(Run(tmp_path / "based").environments()) == 1
+
+
+def test_the_newest_checkpoint_is_the_newest_by_number(tmp_path):
+    record = Run(tmp_path)
+    record.checkpoints.mkdir(parents=True)
+    names = ["0000-0-00002", "0000-end", "9999-2-00001", "9999-10-00001", "9999-end", "10000-0-00001", "10000-end"]
+    for name in sorted(names):
+        (record.checkpoints / f"{name}.safetensors").touch()
+    assert [path.stem for path in record.checkpoint_files()] == names[::-1]
+    assert record.trained_first_task() == record.checkpoints / "0000-0-00002.safetensors"
+    for name in names[1:]:
+        (record.checkpoints / f"{name}.safetensors").unlink()
+    assert record.trained_first_task() is None

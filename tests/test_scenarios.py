@@ -224,7 +224,12 @@ def test_every_method_learns_from_new_images_of_known_classes(method, visits):
         assert scores.cnn.isfinite().all()
         if chosen.exemplars != "none":
             assert torch.bincount(learner.memory.targets).tolist() == [4] * task.seen
+        if chosen.fixed and task.index == 0:
+            first = {name: value.clone() for name, value in learner.network.backbone.state_dict().items()}
     assert int(guard.read.sum()) == 4 * 24
+    if chosen.fixed:  # what it keeps of earlier images is of this backbone
+        last = learner.network.backbone.state_dict()
+        assert all(torch.equal(value, last[name]) for name, value in first.items())
 
 
 def test_accuracies_by_task_are_of_the_classes_that_came_with_it(tmp_path, capsys):

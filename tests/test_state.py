@@ -17,7 +17,7 @@ from podnet.data import load
 from podnet.engine.learner import Learner
 from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
-from podnet.io.tensors import load_tensors
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, Phase, Replay
 from podnet.methods.phases import constant, warmed_up
@@ -141,6 +141,28 @@ def test_a_state_that_cannot_be_kept_gets_a_sentence(given, words, digits_tasks)
     learner = learner_of(Careless(epochs=1, given=given))
     with pytest.raises(ConfigError, match=words):
         list(learner.learn(digits_tasks[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMeans(Replay):
+    name = "own-means"
+
+    def after_task(self, network, batches, state):
+        features, targets = batches.features()
+        found = torch.stack([features[targets == label].mean(0) for label in range(network.classifier.classes)])
+        return {"means": F.normalize(found)}
+
+    def class_means(self, state):
+        return state["means"]
+
+
+def test_class_means_may_be_part_of_the_state(tmp_path, digits_tasks):
+    """In a file of tensors no two may share memory."""
+    learner = learner_of(OwnMeans(epochs=1))
+    list(learner.learn(digits_tasks[0]))
+    tensors, meta = learner.state()
+    save_tensors(tmp_path / "state.safetensors", tensors, {"learner": meta})
+    assert torch.equal(tensors["means"], tensors["method.means"])
 
 
 @pytest.fixture

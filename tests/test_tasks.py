@@ -15,7 +15,7 @@ import podnet
 from podnet.data.arrays import from_arrays
 from podnet.data.digits import load_digits
 from podnet.errors import ConfigError, DataError
-from podnet.scenario.orders import class_order
+from podnet.scenario.orders import class_order, spell_out
 from podnet.scenario.tasks import class_incremental
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
@@ -366,3 +366,13 @@ def test_digits_hold_every_image_of_scikit_learn_once():
         assert 139 <= train <= 147
         assert 34 <= test <= 37
         assert train + test == int((original().target == digit).sum())
+
+
+def test_a_file_called_random_is_not_an_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("random", "natural", "paper:0"):
+        (tmp_path / name).write_text("3,1,2")
+        assert spell_out(name) == name
+    (tmp_path / "mine").write_text("3,1,2")
+    assert spell_out("mine") == "3,1,2"
+    assert spell_out("no\0name") == "no\0name"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,10 @@ class Finding:
     command: str = ""
 
 
+# What reading a file can raise if it is whole, but not what we wrote.
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as " Did you mean 'epochs'?", or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
@@ -78,3 +83,8 @@ def printable(name: str | Path) -> str:
     """An external name, safe to display: no control characters, no bytes that are not Unicode."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def quoted(path: Path) -> str:
+    """A path in a command to copy."""
+    return shlex.quote(printable(path))

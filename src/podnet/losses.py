@@ -178,7 +178,7 @@ def icarl(logits: Tensor, targets: Tensor, old_logits: Tensor | None = None) -> 
 
 
 def distillation(logits: Tensor, old_logits: Tensor, temperature: float = 2.0) -> Tensor:
-    """BiC's distillation: cross-entropy of the softened old outputs, on the outputs that the teacher has."""
+    """Cross-entropy of the softened old outputs, on the outputs that the teacher has (LwF, BiC, WA)."""
     wanted = (old_logits / temperature).softmax(1)
     return F.cross_entropy(logits[:, : old_logits.shape[1]] / temperature, wanted)
 

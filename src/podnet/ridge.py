@@ -11,7 +11,7 @@ h_i = p_i (1 + z_iᵀ (...)⁻¹ z_i): no photo has to be held out to measure wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,6 +52,19 @@ class Sums:
         """The sums of no photos, of no classes."""
         zeros = torch.zeros(dim, dim, dtype=torch.float64, device=device)
         return cls(zeros, zeros[:0], torch.zeros(0, dtype=torch.int64, device=device))
+
+    @classmethod
+    def kept_in(cls, state: Mapping[str, Tensor], dim: int, device: torch.device) -> Sums:
+        """Those of `as_state`, or of no photos if there is no state."""
+        if not state:
+            return cls.none(dim, device)
+        gram, totals, counts = (state[name].to(device) for name in ("gram", "totals", "counts"))
+        return cls(unpacked(gram, dim), totals, counts)
+
+    def as_state(self, strength: float) -> dict[str, Tensor]:
+        """What a method keeps from task to task; the Gram matrix is symmetric, so half of it is enough."""
+        about = {"totals": self.totals, "counts": self.counts, "strength": torch.tensor(strength, dtype=torch.float64)}
+        return {"gram": packed(self.gram)} | about
 
     def plus(self, other: Sums) -> Sums:
         """The sums of both; the other may have more classes."""

@@ -44,7 +44,7 @@ def require_every_class(targets: Tensor, readable: Tensor, names: Sequence[str])
 
 
 def shape_of(images: Images) -> tuple[int, int, int]:
-    """Channels, height and width of each image, as the network gets it."""
+    """Channels, height and width of each image."""
     if isinstance(images, Photos):
         return 3, images.size, images.size
     _, channels, height, width = images.shape

@@ -9,16 +9,18 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from podnet.data.images import stored_bytes
+from podnet.data.images import Images, shape_of, stored_bytes
 from podnet.engine.learner import Learner
 from podnet.nets.network import Network
 
 
-def footprint(learner: Learner, shape: tuple[int, int, int]) -> dict[str, Any]:
-    """The entries of a results line; `shape` is that of one image."""
+def footprint(learner: Learner, images: Images) -> dict[str, Any]:
+    """The entries of a results line, for images like these."""
+    channels, *sides = shape_of(images)
+    height, width = (learner.transform.size or side for side in sides)
     return {
         "parameters": sum(parameter.numel() for parameter in learner.network.parameters()),
-        "multiply_adds": multiply_adds(learner.network, shape),
+        "multiply_adds": multiply_adds(learner.network, (channels, height, width)),
         "bytes": kept_bytes(learner),
     }
 

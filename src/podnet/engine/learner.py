@@ -245,7 +245,7 @@ class Learner:
                 self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
         means = self.method.class_means(self.kept) if self.kept else None
         if means is not None:
-            self.means = means.to(self.device)
+            self.means = means.to(self.device, copy=True)  # it may be part of the state
         elif "nme" in self.method.inferences and self.memory.images is not None:
             with timed(self.seconds, "means"):
                 kept, targets = self.memory.images, self.memory.targets

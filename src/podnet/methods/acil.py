@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,7 +18,8 @@ class ACIL(LiftedRidge):
     """The first task trains the network; its features are lifted (equation 2) and W is equation 7, with a fixed γ.
 
     The paper updates the inverse of Σ HᵀH + γ I from task to task (equation 10). Here the sum itself is kept and solved
-    again: the same W, without rounding that adds up.
+    again: the same W, without rounding that adds up. The random layer has the scale of the authors' code, uniform
+    within ±1/√D: γ is meant for it.
     """
 
     expansion: int = 8192  # d_fe, the number of lifted features
@@ -33,6 +35,12 @@ class ACIL(LiftedRidge):
         "imagenet": {**IMAGENET, "expansion": 15000},
         "digits": {**DIGITS, "expansion": 1024},
     }
+
+    def classifier(self, dim: int) -> LiftedClassifier:
+        classifier = super().classifier(dim)
+        if not classifier.lift.is_meta:
+            classifier.lift.uniform_(-1 / math.sqrt(dim), 1 / math.sqrt(dim))
+        return classifier
 
     def strength(self, classifier: LiftedClassifier, features: Tensor, targets: Tensor, state: State) -> float:
         return self.gamma

@@ -103,20 +103,7 @@ class Method:
     # By name and family of data: docs/recipes.md.
     recipes: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"fast": {"cifar": {"step_epochs": 30}}}
     later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters without effect in the first task
-    positive: ClassVar[frozenset[str]] = frozenset(
-        {
-            "epochs",
-            "step_epochs",
-            "batch_size",
-            "lr",
-            "proxies",
-            "eta",
-            "sharpness",
-            "temperature",
-            "negatives",
-            "total_classes",
-        }
-    )
+    positive: ClassVar[frozenset[str]] = frozenset({"epochs", "step_epochs", "batch_size", "lr"})
 
     def __post_init__(self) -> None:
         for option, value in vars(self).items():

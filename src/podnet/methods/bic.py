@@ -29,7 +29,7 @@ class BiC(Method):
     held_out: float = 0.1  # share of the exemplars used only for the bias correction
     bias_epochs: int = 200
     bias_lr: float = 0.05
-    bias_penalty: float = 0.1  # multiplies β² in the loss of the correction
+    bias_penalty: float = 0.05  # multiplies β² in the loss of the correction: 0.1 times half the square, there
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
@@ -38,6 +38,7 @@ class BiC(Method):
     verified = "loops written from the paper's equations; the authors' hyper-parameters"
     inferences = ("cnn",)
     no_inference = "no NME: BiC corrects the classifier's outputs, which the nearest mean does not use."
+    positive = Method.positive | {"temperature"}
     later = frozenset({"temperature", "bias_epochs", "bias_lr", "bias_penalty"})
     presets = {
         "imagenet": {
@@ -45,6 +46,7 @@ class BiC(Method):
             "milestones": (0.3, 0.6, 0.8, 0.9),
             "weight_decay": 1e-4,
             "batch_size": 256,
+            "bias_lr": 0.1,
             "backbone": "resnet18",
         },
         "digits": {**DIGITS, "bias_epochs": 50},

@@ -24,7 +24,8 @@ class DER(Method):
     """A new branch for each task, trained beside the frozen ones; then a new classifier on balanced images.
 
     Defaults are the authors' for CIFAR-100. Their network there is a ResNet-18 for small images; ours is ResNet-32, as
-    for all methods here.
+    for all methods here. As in the paper, the classifier of a new task begins with the old weights; the released code
+    begins at random, and again after the warm-up.
     """
 
     epochs: int = 170
@@ -41,6 +42,7 @@ class DER(Method):
     idea = "expansion"
     year = 2021
     verified = "loops written from the paper's equations; the authors' hyper-parameters"
+    positive = Method.positive | {"temperature"}
     later = frozenset({"lambda_a", "temperature", "classifier_epochs", "classifier_lr"})
     presets = {
         "imagenet": {

@@ -67,6 +67,15 @@ class EWC(Method):
             kept[f"fisher.{name}"] = self.decay * before.to(fisher) + fisher
         return kept | {f"anchor.{name}": weight.clone() for name, weight in network.named_parameters()}
 
+    def without_class(self, network: Network, label: int, state: State) -> State:
+        """Without the row of the class; the rest belongs to what the classifier has left."""
+        kept = {key: value for key, value in state.items() if ".classifier.weights." not in key}
+        for kind in ("fisher", "anchor"):
+            rows = torch.cat([value for key, value in state.items() if key.startswith(f"{kind}.classifier.weights.")])
+            rest = torch.cat([rows[:label], rows[label + 1 :]]).split(network.classifier.sizes)
+            kept |= {f"{kind}.classifier.weights.{growth}": own for growth, own in enumerate(rest)}
+        return kept
+
 
 def fisher_diagonal(network: Network, batches: Batches) -> dict[str, Tensor]:
     """The mean over all images of the squared gradient of log p(y | x), for each parameter."""

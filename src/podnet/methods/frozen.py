@@ -37,7 +37,7 @@ class Frozen(Method):
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             return {"ce": F.cross_entropy(student.logits, targets)}
 
-        if old or self.freeze:
+        if old or state or self.freeze:  # with --visits no class need be old
             return []
         lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
         return [Phase("train", loss, self.epochs, lr, soft_targets=True)]

@@ -34,6 +34,7 @@ class ICaRL(Method):
     idea = "distillation"
     year = 2017
     verified = "loops written from the paper's equations; the authors' hyper-parameters"
+    positive = Method.positive | {"total_classes"}
     presets = {
         "imagenet": {
             "epochs": 60,

@@ -13,7 +13,7 @@ from podnet.methods.base import Batches, Method, State
 from podnet.methods.frozen import Frozen
 from podnet.nets.lifted import LiftedClassifier
 from podnet.nets.network import Network
-from podnet.ridge import Sums, packed, solve, unpacked
+from podnet.ridge import Sums, solve
 
 AT_ONCE = 1024  # images whose lifted features are held at a time
 
@@ -58,13 +58,8 @@ class LiftedRidge(Frozen):
                 yield classifier.lifted(part.double()), labels
 
         strength = self.strength(classifier, features, targets, state)
-        sums = self._sums(state, device).with_parts(lifted(), classifier.classes)
-        kept = {
-            "gram": packed(sums.gram),
-            "totals": sums.totals,
-            "counts": sums.counts,
-            "strength": torch.tensor(strength, dtype=torch.float64),
-        }
+        sums = Sums.kept_in(state, self.expansion, device).with_parts(lifted(), classifier.classes)
+        kept = sums.as_state(strength)
         try:
             classifier.assign(solve(sums, strength))
         except ValueError as error:
@@ -74,13 +69,11 @@ class LiftedRidge(Frozen):
             ) from error
         return kept
 
-    def _sums(self, state: State, device: torch.device) -> Sums:
-        if not state:
-            return Sums.none(self.expansion, device)
-        gram, totals, counts = (state[name].to(device) for name in ("gram", "totals", "counts"))
-        return Sums(unpacked(gram, self.expansion), totals, counts)
-
     def without_class(self, network: Network, label: int, state: State) -> State:
-        """The other classes keep their weights. The images of this one stay in the Gram matrix, as of no class."""
-        rest = torch.arange(len(state["counts"])) != label
-        return state | {"totals": state["totals"][rest], "counts": state["counts"][rest]}
+        return without_sums_of(label, state)
+
+
+def without_sums_of(label: int, state: State) -> State:
+    """The other classes keep their weights. The images of this one stay in the Gram matrix, as of no class."""
+    rest = torch.arange(len(state["counts"])) != label
+    return state | {"totals": state["totals"][rest], "counts": state["counts"][rest]}

@@ -32,6 +32,7 @@ class LwF(Method):
     year = 2016
     verified = "loops written from the paper's equations; its λ and temperature"
     exemplars = "optional"
+    positive = Method.positive | {"temperature"}
     later = frozenset({"lambda_o", "temperature"})
     presets = Replay.presets
 

@@ -19,6 +19,8 @@ SIGNATURES = {
     "after_task": ("self", "network", "batches", "state"),
     "grow": ("self", "network", "new", "features", "seed"),
     "rebuild": ("self", "network", "new"),
+    "class_means": ("self", "state"),
+    "without_class": ("self", "network", "label", "state"),
 }
 
 

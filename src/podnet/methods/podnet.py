@@ -55,6 +55,7 @@ class PODNet(Method):
     idea: ClassVar[Idea] = "distillation"
     year = 2020
     verified = "the authors' released code: losses, proxies and exemplars to 1e-13 (docs/fidelity.md)"
+    positive = Method.positive | {"proxies", "eta", "sharpness"}
     later = frozenset(
         {
             "lambda_c",

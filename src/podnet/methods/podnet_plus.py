@@ -21,12 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.methods.base import Batches, State
+from podnet.methods.lifted import without_sums_of
 from podnet.methods.phases import Phase
 from podnet.methods.podnet import PODNet
 from podnet.nets.backbones import Backbone
 from podnet.nets.lifted import FirstSimilarThenSolved
 from podnet.nets.network import Network
-from podnet.ridge import Fitted, Sums, packed, unpacked
+from podnet.ridge import Fitted, Sums
 
 AT_ONCE = 2000  # images whose lifted features are held at a time
 
@@ -74,7 +75,7 @@ class PODNetPlus(PODNet):
         return PODNet(**{name: value for name, value in vars(self).items() if name not in own})
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
-        if old:
+        if old or state:  # with --visits no class need be old
             return []
         (train,) = super().phases(old, new, state)
 
@@ -99,23 +100,16 @@ class PODNetPlus(PODNet):
             return F.normalize(classifier.lifted(features[rows])).cpu().double()
 
         parts = torch.arange(len(targets)).split(AT_ONCE)
-        before = self._sums(state, classifier.linear.dim)
+        before = Sums.kept_in(state, classifier.linear.dim, torch.device("cpu"))
         sums = before.with_parts(((lifted(rows), targets[rows]) for rows in parts), classifier.classes)
         some = torch.arange(0, len(targets), max(1, len(targets) // AT_ONCE))  # to choose λ by
         strength = float(state["strength"]) if state else None
         fitted = Fitted(lifted(some), targets[some], classifier.classes, strength, sums)
         classifier.linear.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
-        return {
-            "gram": packed(sums.gram),
-            "totals": sums.totals,
-            "counts": sums.counts,
-            "strength": torch.tensor(fitted.strength, dtype=torch.float64),
-        }
+        return sums.as_state(fitted.strength)
 
-    def _sums(self, state: State, dim: int) -> Sums:
-        if not state:
-            return Sums.none(dim, torch.device("cpu"))
-        return Sums(unpacked(state["gram"], dim), state["totals"], state["counts"])
+    def without_class(self, network: Network, label: int, state: State) -> State:
+        return without_sums_of(label, state)
 
 
 def pooled(maps: list[Tensor], cells: int) -> Tensor:

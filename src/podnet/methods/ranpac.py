@@ -21,9 +21,10 @@ MOST = 5000  # images of a task that choose λ, as many as a task of the paper h
 class RanPAC(LiftedRidge):
     """Features of a pretrained network, projected at random; class prototypes decorrelated by their Gram matrix.
 
-    λ is chosen anew in each task: solved with 80 % of its images, it has the least squared error on the others. With
-    freeze off, the first task trains the network before its features are taken: all of it, while the paper trains
-    adapters inside a vision transformer.
+    λ is chosen anew in each task: solved with 80 % of its images, it has the least squared error on the others (of
+    those within 1 % of the least, the largest; the paper takes the least itself). With freeze off, the first task
+    trains the network before its features are taken: all of it, while the paper trains adapters inside a vision
+    transformer.
     """
 
     expansion: int = 10000  # M, the number of projections

@@ -20,7 +20,7 @@ from podnet.methods.phases import Phase
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import SolvedClassifier
 from podnet.nets.network import Network
-from podnet.ridge import MOST_COMPARED, Fitted, Sums
+from podnet.ridge import AT_ONCE, MOST_COMPARED, Fitted, Sums
 
 Keep = Literal["features", "photos", "sums"]  # what a model keeps of its photos
 
@@ -152,14 +152,15 @@ def _settled(network: Network, fitted: Fitted, unit: Tensor, totals: Tensor, cou
     """Set the classifier, and classify every photo by the model of the others."""
     assert isinstance(network.classifier, SolvedClassifier)
     network.classifier.assign(fitted.linear.weights.float(), fitted.linear.bias.float())
-    compared: list[tuple[Tensor, Tensor, Tensor]] = []  # some scores of both kinds, to fit temperatures
+    every = -(-len(fitted.labels) // max(MOST_COMPARED, AT_ONCE // fitted.classes))
+    compared: list[tuple[Tensor, Tensor, Tensor]] = []  # scores of both kinds of every so many, to fit temperatures
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for rows, solved in fitted.left_out():
         nearest = _left_out_of_means(unit[rows].float(), fitted.labels[rows], totals, counts)
         highest = torch.stack([solved.amax(1).float(), nearest.amax(1)], dim=1)
         found.append((solved.argmax(1), nearest.argmax(1), highest))
-        if sum(len(part[0]) for part in compared) < MOST_COMPARED:
-            compared.append((solved, nearest.double(), fitted.labels[rows]))
+        some = rows % every == 0
+        compared.append((solved[some], nearest[some].double(), fitted.labels[rows][some]))
     cnn, nme, familiar = (torch.cat(column) for column in zip(*found, strict=True))
     solved, nearest, labels = (torch.cat(column) for column in zip(*compared, strict=True))
     temperatures = [best_temperature(scores, labels) or UNMEASURED for scores in (solved, nearest)]

@@ -36,6 +36,7 @@ class SSIL(Method):
     idea = "distillation"
     year = 2021
     verified = "loops written from the paper's equations; the authors' hyper-parameters"
+    positive = Method.positive | {"temperature"}
     later = frozenset({"temperature"})
     presets = {"imagenet": {"backbone": "resnet18"}, "digits": DIGITS}
 
@@ -52,6 +53,9 @@ class SSIL(Method):
         return [Phase("train", loss, self.epochs, lr, distils=old > 0)]
 
     def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        return {"sizes": torch.tensor(network.classifier.sizes)}
+
+    def without_class(self, network: Network, label: int, state: State) -> State:
         return {"sizes": torch.tensor(network.classifier.sizes)}
 
 

@@ -34,6 +34,7 @@ class UCIR(Method):
     idea = "distillation"
     year = 2019
     verified = "loops written from the paper's equations; the authors' hyper-parameters and ResNet"
+    positive = Method.positive | {"negatives"}
     later = frozenset({"lambda_base", "ranking_weight", "negatives", "margin", "finetune_epochs", "finetune_lr"})
     presets = {
         "imagenet": {

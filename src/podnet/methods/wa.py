@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -26,10 +25,6 @@ class PositiveClassifier(GrowingClassifier):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, (dim,))
-
-    def _random_weights(self, n: int) -> Tensor:
-        bound = 1 / math.sqrt(self.dim)
-        return torch.empty(n, *self.shape).uniform_(-bound, bound)
 
     def forward(self, embedding: Tensor) -> Tensor:
         with torch.no_grad():
@@ -57,6 +52,7 @@ class WA(Method):
     idea = "distillation"
     year = 2020
     verified = "loops written from the paper's equations; hyper-parameters of BiC"
+    positive = Method.positive | {"temperature"}
     later = frozenset({"temperature"})
     presets = {
         "imagenet": {

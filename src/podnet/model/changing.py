@@ -5,13 +5,12 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from podnet.errors import PodnetError, printable
-from podnet.io.files import locked, stamp, unfinished
+from podnet.io.files import locked, stamp, unfinished, write_atomically
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -112,7 +111,7 @@ def smaller_file(path: Path) -> Path:
 def _partial(path: Path) -> tuple[Path, ...]:
     """Files that only a process that holds the lock has a use for."""
     smaller = smaller_file(path)
-    return smaller, unfinished(smaller), unfinished(path), unfinished(checkpoint_file(path))
+    return smaller, *(unfinished(file) for file in (smaller, path, checkpoint_file(path), _before(path)))
 
 
 def _link(path: Path, other: Path) -> None:
@@ -120,7 +119,7 @@ def _link(path: Path, other: Path) -> None:
     try:
         os.link(path, other)
     except OSError:  # a file system without links
-        shutil.copyfile(path, other)
+        write_atomically(other, path.read_bytes())
 
 
 def _kept_before(path: Path) -> Path:

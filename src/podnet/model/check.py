@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from podnet.errors import DamagedFileError, Finding, MissingPackageError, PodnetError, counted, printable
+from podnet.errors import DamagedFileError, Finding, MissingPackageError, PodnetError, counted, printable, quoted
 from podnet.io.files import UNFINISHED, is_locked
 from podnet.io.tensors import load_tensors
 from podnet.model.changing import (
@@ -78,14 +77,14 @@ def _earlier(path: Path, file: Path, whole: bool) -> Iterator[Finding]:
     except MissingPackageError:
         words = "the model before its last change: its checksum is right"
     except DamagedFileError as error:
-        yield Finding(f"the model before its last change: {error}", "broken", f"rm {_quoted(file)}")
+        yield Finding(f"the model before its last change: {error}", "broken", f"rm {quoted(file)}")
         return
     else:
         words = f"the model before its last change is whole, with {counted(len(model.classes), 'class')}"
     if not whole:
-        yield Finding(f"{words}; put it in place:", "note", f"mv {_quoted(file)} {_quoted(path)}")
+        yield Finding(f"{words}; put it in place:", "note", f"mv {quoted(file)} {quoted(path)}")
     elif can_undo(path):
-        yield Finding(f"{words}; to go back to it:", "ok", f"podnet undo {_quoted(path)}")
+        yield Finding(f"{words}; to go back to it:", "ok", f"podnet undo {quoted(path)}")
     else:
         yield Finding(f"{words}; it was left by an interrupted command, and the next change removes it", "note")
 
@@ -98,12 +97,8 @@ def _interrupted_lesson(path: Path) -> Iterator[Finding]:
         load_tensors(left)
     except PodnetError as error:
         words = f"the checkpoint of an interrupted lesson: {error} The lesson must begin again"
-        yield Finding(words, "broken", f"rm {_quoted(left)}")
+        yield Finding(words, "broken", f"rm {quoted(left)}")
         return
     if interrupted(path):
         words = "a lesson was interrupted, and its checkpoint is whole; repeat its command to continue:"
-        yield Finding(words, "note", f"podnet learn {_quoted(path)} PHOTOS")
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(printable(path))
+        yield Finding(words, "note", f"podnet learn {quoted(path)} PHOTOS")

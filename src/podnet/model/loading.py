@@ -17,7 +17,7 @@ from podnet.data.images import Images
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
 from podnet.engine.saving import below
-from podnet.errors import DamagedFileError, MissingPackageError, NotAModelError, PodnetError, printable
+from podnet.errors import MALFORMED, DamagedFileError, MissingPackageError, NotAModelError, PodnetError, printable
 from podnet.io.tensors import load_tensors
 from podnet.methods.ridge import Ridge
 from podnet.metrics import INFERENCES
@@ -27,7 +27,6 @@ from podnet.model.settings import Settings, Training, make_learner
 from podnet.nets.building import require_room
 
 UNTRAINED = Training(epochs=1, batch_size=8)  # for a model that only predicts
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, PodnetError)
 
 
 def load_model(path: Path, device: str = "cpu") -> Model:
@@ -51,7 +50,7 @@ def load_model(path: Path, device: str = "cpu") -> Model:
         return _restored(tensors, meta, device)
     except MissingPackageError as error:
         raise MissingPackageError(f"{printable(path)}: {error}") from error
-    except MALFORMED as error:
+    except (PodnetError, *MALFORMED) as error:
         raise DamagedFileError(
             f"{printable(path)} is damaged or not a model file ({' '.join(str(error).split())})."
         ) from error

@@ -167,19 +167,19 @@ def _suggest_settings(
     collection: Collection, given: Mapping[str, Any], train: str, on_gpu: bool
 ) -> dict[str, tuple[Any, str]]:
     """Name -> value and reason."""
-    from_nothing = given.get("weights") == "none"
-    named = given.get("backbone", "" if from_nothing else PRETRAINED)
+    weights = given.get("weights")
+    named = given.get("backbone", "" if weights == "none" else PRETRAINED)
     if named:
         require_known(named)
-    if from_nothing or default_weights(named) == "none":
+    if (weights or default_weights(named)) == "none":
         if train == "never":
             raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
         return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
     expected = expected_images(named)
-    assert expected is not None  # it has weights of its own
+    native = None if expected is None else (expected.size, f"native size of {named}")
     return {
         "backbone": (named, "pretrained, fast on a CPU"),  # unless it is given
-        "image_size": (expected.size, f"native size of {named}"),
+        "image_size": native or _suggest_for_nothing(collection, on_gpu)["image_size"],
         "weights": (default_weights(named), "pretrained features need few photos"),
         **_suggest_training_at_all(given, train == "always"),
     }

@@ -143,6 +143,7 @@ class Backbone(nn.Module):
 
     channels: int
     dim: int
+    side = 32  # of images that it can see
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         raise NotImplementedError
@@ -151,7 +152,8 @@ class Backbone(nn.Module):
     def map_channels(self) -> list[int]:
         """The channels of each map."""
         trained = self.training
-        maps, _ = self.eval()(torch.zeros(1, self.channels, 32, 32, device=next(self.parameters()).device))
+        device = next(self.parameters()).device
+        maps, _ = self.eval()(torch.zeros(1, self.channels, self.side, self.side, device=device))
         self.train(trained)
         return [each.shape[1] for each in maps]
 

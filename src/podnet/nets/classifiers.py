@@ -66,7 +66,9 @@ class GrowingClassifier(nn.Module):
         self.weights = nn.ParameterList([weight for i, weight in enumerate(self.weights) if i != group])
 
     def _random_weights(self, n: int) -> Tensor:
-        raise NotImplementedError
+        """As in torch's linear layer."""
+        bound = 1 / math.sqrt(self.dim)
+        return torch.empty(n, *self.shape).uniform_(-bound, bound)
 
     def _device(self) -> torch.device:
         return self.scale.device
@@ -162,8 +164,7 @@ class CosineClassifier(LocalSimilarityClassifier):
         super().__init__(dim, proxies=1, scale=scale, learn_scale=learn_scale)
 
     def _random_weights(self, n: int) -> Tensor:
-        bound = 1 / math.sqrt(self.dim)
-        return torch.empty(n, *self.shape).uniform_(-bound, bound)
+        return GrowingClassifier._random_weights(self, n)
 
 
 class LinearClassifier(GrowingClassifier):
@@ -171,10 +172,6 @@ class LinearClassifier(GrowingClassifier):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, (dim + 1,))
-
-    def _random_weights(self, n: int) -> Tensor:
-        bound = 1 / math.sqrt(self.dim)
-        return torch.empty(n, *self.shape).uniform_(-bound, bound)
 
     def forward(self, embedding: Tensor) -> Tensor:
         weights = torch.cat(list(self.weights))

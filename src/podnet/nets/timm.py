@@ -35,6 +35,7 @@ class TimmBackbone(Backbone):
         if isinstance(weights, Mapping):
             options["pretrained_cfg_overlay"] = {"state_dict": weights}
         self.channels = channels
+        self.side = expected_of_timm(name).size
         self.headless = not _has_intermediates(name)
         try:
             self.model = _timm().create_model(

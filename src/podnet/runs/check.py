@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,22 @@ from typing import Any
 from podnet.data.images import from_tensors
 from podnet.data.sources import Shelf
 from podnet.engine.saving import below
-from podnet.errors import ConfigError, Finding, MissingPackageError, PodnetError, counted, in_words, printable
+from podnet.errors import (
+    MALFORMED,
+    ConfigError,
+    Finding,
+    MissingPackageError,
+    PodnetError,
+    counted,
+    in_words,
+    printable,
+    quoted,
+)
 from podnet.io.tensors import load_tensors
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import Run
 from podnet.runs.history import is_recorded
 
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 PLACE = ("task", "stage", "epoch")  # of a line of epochs.jsonl
 Lines = list[dict[str, Any]]
 
@@ -57,7 +65,7 @@ def _config(record: Run) -> Iterator[Finding]:
     """The configuration can be read and used. The file of a user's own method is parsed, never executed."""
     if not record.config_file.exists():
         commands = [str(entry.get("command")) for entry in record.environments()]
-        again = f"{commands[0]} --print-config > {_quoted(record.config_file)}" if commands else ""
+        again = f"{commands[0]} --print-config > {quoted(record.config_file)}" if commands else ""
         words = "config.yaml is missing: the run cannot be resumed, and a new run in this folder would replace it"
         yield Finding(f"{words}{'; to write it again:' * bool(again)}", "broken", again)
         return
@@ -77,8 +85,8 @@ def _config(record: Run) -> Iterator[Finding]:
 
 
 def _own_method(record: Run, source: Path, name: str) -> Iterator[Finding]:
-    copy, resume = record.method_file, f"podnet run --resume {_quoted(record.folder)}"
-    restore = f"cp {_quoted(copy)} {_quoted(source)}"
+    copy, resume = record.method_file, f"podnet run --resume {quoted(record.folder)}"
+    restore = f"cp {quoted(copy)} {quoted(source)}"
     try:
         content = copy.read_bytes()
         classes = {node.name for node in ast.walk(ast.parse(content)) if isinstance(node, ast.ClassDef)}
@@ -102,7 +110,7 @@ def _own_method(record: Run, source: Path, name: str) -> Iterator[Finding]:
 def _environment(record: Run) -> Iterator[Finding]:
     if record.environment_file.exists() and not record.environments():
         words = "environment.json is damaged: the versions and the machine are lost, the results are not affected"
-        yield Finding(words, "broken", f"rm {_quoted(record.environment_file)}")
+        yield Finding(words, "broken", f"rm {quoted(record.environment_file)}")
     if failure := record.failure():
         yield Finding(f"the run ended with an error: {printable(failure)}", "note")
     elif record.failure_file.exists():
@@ -175,8 +183,8 @@ def _leftovers(record: Run) -> Iterator[Finding]:
 
 def _way_on(record: Run, results: Lines | None, moments: Sequence[Moment]) -> Finding:
     """How the run can go on: as it is, from an earlier checkpoint, or not at all."""
-    folder, config = _quoted(record.folder), _quoted(record.config_file)
-    again = f"podnet run --config {config} --output {_quoted(record.folder.with_name(record.folder.name + '-again'))}"
+    folder, config = quoted(record.folder), quoted(record.config_file)
+    again = f"podnet run --config {config} --output {quoted(record.folder.with_name(record.folder.name + '-again'))}"
     if results is None:
         return Finding("results.jsonl must be restored from a copy; or start the run again:", "broken", again)
     tasks = results[-1].get("tasks", 0) if results else 0
@@ -189,10 +197,6 @@ def _way_on(record: Run, results: Lines | None, moments: Sequence[Moment]) -> Fi
     if not fitting:
         return Finding("no task is done yet; the run starts from the beginning:", "note", resume)
     newer = [moment.path for moment in moments[: moments.index(fitting[0])]]
-    remove = f"rm {' '.join(map(_quoted, newer))} && " if newer else ""
+    remove = f"rm {' '.join(map(quoted, newer))} && " if newer else ""
     words = f"the run goes on from the checkpoint {fitting[0].words}:"
     return Finding(words, "broken" if newer else "note", remove + resume)
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(printable(path))

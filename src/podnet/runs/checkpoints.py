@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from podnet.engine.learner import Learner
-from podnet.errors import DamagedFileError, PodnetError, printable
+from podnet.errors import MALFORMED, DamagedFileError, PodnetError, printable
 from podnet.io.files import keep_lines
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.runs.folder import Run
 from podnet.runs.history import History, history_from, history_of
 from podnet.runs.lines import require_whole
 
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 MOST_TASKS = 10**6
 KEPT = 2  # the newest, and one more in case that is damaged
 

@@ -107,8 +107,6 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     for key in values:
         if key not in known:
             hint = nearest(key, known | _experiment_options() | {"method"})
-            if key == "fidelity":
-                hint = " Only podnet has this option."
             name = getattr(cls, "name", "an experiment")
             raise ConfigError(f"{name} has no option {key!r}.{hint}")
     return {key: _read_value(key, value, hints[key]) for key, value in values.items()}

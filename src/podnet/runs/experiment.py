@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, fields, replace
@@ -73,7 +74,7 @@ class Experiment:
             "visits": 1,
         }
         for option, least in leasts.items():
-            if not getattr(self, option) >= least:
+            if not least <= getattr(self, option) < math.inf:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.input_size is not None and not 8 <= self.input_size <= 1024:
             raise ConfigError(f"input_size is {self.input_size}; it must be from 8 to 1024.")

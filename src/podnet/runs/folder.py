@@ -20,6 +20,8 @@ JSON-lines files only grow. A line cut short by a crash is ignored, and removed 
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -84,6 +86,12 @@ def tasks_in_words(config: Mapping[str, Any]) -> str:
         left = len(sizes) - MOST_SIZES
         return "+".join([*map(str, sizes[:MOST_SIZES]), *([f"{left}more"] if left > 0 else [])])
     return f"{config.get('base') or 'half'}+{config.get('increment')}"
+
+
+def _moment(checkpoint: Path) -> tuple[float, ...]:
+    """Task, phase and epoch, or the end of the task, as numbers: as text, task 10,000 would be before 9,999."""
+    numbers = tuple(map(int, re.findall(r"\d+", checkpoint.stem)))
+    return (*numbers, math.inf) if checkpoint.stem.endswith("end") else numbers
 
 
 class Run:
@@ -199,19 +207,19 @@ class Run:
 
     def checkpoint_files(self) -> list[Path]:
         """The checkpoints, newest first."""
-        return sorted(self.checkpoints.glob("*.safetensors"), reverse=True)
+        return sorted(self.checkpoints.glob("*.safetensors"), key=_moment, reverse=True)
 
     def trained_first_task(self) -> Path | None:
         """The checkpoint after the training of the first task, before exemplars were chosen; None until it is done."""
-        newest, *before = [path.name for path in self.checkpoint_files()] or [""]
-        of_first = [name for name in before if name < FIRST_TASK_DONE]
-        return self.checkpoints / of_first[0] if newest >= FIRST_TASK_DONE and of_first else None
+        files = self.checkpoint_files()
+        of_first = [path for path in files if _moment(path) < _moment(Path(FIRST_TASK_DONE))]
+        return of_first[0] if of_first and of_first[0] != files[0] else None
 
     def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
         """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
         lines = [json.dumps(line | {"tasks": tasks}) + "\n" for line in other.epochs() if line["task"] == 0]
         write_atomically(self.epochs_file, "".join(lines))
-        write_atomically(self.environment_file, other.environment_file.read_bytes())
+        write_atomically(self.environment_file, json.dumps(other.environments(), indent=2) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.checkpoints / trained.name, trained.read_bytes())
 

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 
 from podnet.data import Dataset, Photos
-from podnet.data.images import shape_of
 from podnet.engine.device import torch_settings
 from podnet.engine.footprint import footprint
 from podnet.engine.learner import Learner
@@ -235,7 +234,7 @@ def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...],
         **measured,
         **({"no_inference": reason} if reason else {}),
         "memory": len(learner.memory),
-        **footprint(learner, shape_of(task.test_images)),
+        **footprint(learner, task.test_images),
         "exemplars": learner.fingerprint,
         "seconds": learner.seconds | {"evaluate": time.perf_counter() - began},
     }

@@ -82,17 +82,21 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
 
 def listed_classes(spec: str) -> list[str]:
     """The classes named by a list; none for natural, random and the paper's orders."""
-    if spec in ("natural", "random") or spec.partition(":")[0] == "paper":
-        return []
-    return [word for word in map(str.strip, spec.split(",")) if word]
+    return [] if _is_named(spec) else [word for word in map(str.strip, spec.split(",")) if word]
 
 
 def spell_out(spec: str) -> str:
     """The order as given; if it names a file, the list in that file."""
+    if _is_named(spec):
+        return spec
     try:
         lines = Path(spec).read_text().replace(",", "\n").splitlines()
         return ",".join(filter(None, map(str.strip, lines)))
     except UnicodeDecodeError as error:
         raise ConfigError(f"the order file {spec} is not text.") from error
-    except OSError:  # not a file, or too long for a file name
+    except (OSError, ValueError):  # not a file, or no name that a file can have
         return spec
+
+
+def _is_named(spec: str) -> bool:
+    return spec in ("natural", "random") or spec.partition(":")[0] == "paper"
