@@ -272,6 +272,7 @@ def test_garbage_in_the_middle_of_an_archive(tmp_path: Path, mode: str) -> None:
 def test_not_an_archive(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "page.tar.gz").write_bytes(content)
     assert "page.tar.gz is not a tar archive" in refusal(tmp_path)
+    assert "damaged" not in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

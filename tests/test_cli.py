@@ -3,12 +3,16 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import yaml
 
 from podnet.cli import main
+from podnet.data import load
+from podnet.errors import ConfigError
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import Run
 
@@ -245,6 +249,8 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--lr=-1"], "above 0"),
         (["--threads", "-1"], "0 or more"),
         (["--exemplar-megabytes", "inf"], "0 or more"),
+        (["--overwrite", "--resume", "x"], "give only one of them"),
+        (["--data-path", "~nobody-has-this-name/x", "--dataset", "cifar100"], "~nobody-has-this-name"),
         (["--ouput", "x"], "Did you mean '--output'"),
         (["--learn-eta", "perhaps"], "true or false"),
         (["--distillation", "depth"], "spatial"),
@@ -409,3 +415,18 @@ def test_compiling_without_a_compiler_is_refused_before_any_training(tmp_path, m
     assert main(["run", "--compile", "--output", str(tmp_path / "run")]) == 2
     assert "compile needs a C++ compiler" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"{sys.executable} -m podnet methods podnet | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("0", "1", "141")  # everything was written; rich noticed; we did
+
+
+def test_a_dataset_of_ones_own_classes_has_half_of_them_first(tmp_path):
+    (tmp_path / "mine").write_text("n01\nn02\n")
+    assert resolve({"dataset": "imagenet100", "data_path": "x", "subset": str(tmp_path / "mine")}).base is None
+    assert resolve({"dataset": "imagenet100", "data_path": "x"}).base == 50
+    with pytest.raises(ConfigError, match="Did you mean 'cifar100'"):
+        load("cifar1000", None)

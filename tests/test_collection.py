@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coloured import photos_of
 from podnet.data.collection import read_collection, refuse_lookalikes
 from podnet.data.decode import decode, shrink
 from podnet.data.photos import Photos
@@ -257,3 +258,13 @@ def test_kept_photos_are_small_copies(tmp_path):
     kept = Photos((file,), 8, shrinks=True).kept()
     assert list(kept.contents()) == [shrink(file, 8)]
     assert list(Photos((file,), 8).kept().contents()) == [file.read_bytes()]
+
+
+def test_a_photo_listed_with_two_classes_is_told(tmp_path):
+    photos_of(tmp_path / "p", "red", "blue")
+    file = sorted((tmp_path / "p" / "red").iterdir())[0]
+    other = sorted((tmp_path / "p" / "blue").iterdir())[0]
+    (tmp_path / "t.csv").write_text(f"path,label\n{file},cat\n{file},dog\n{other},dog\n{other},dog\n")
+    found = read_collection(tmp_path / "t.csv")
+    assert found.counts == {"cat": 1, "dog": 1}
+    assert dict(found.skipped) == {str(file): "listed as cat before"}

@@ -459,3 +459,19 @@ def test_the_card_tells_what_the_model_is(own, hues, capsys):
     assert ") on 40 photos, each judged by a model that has not seen it." in text
     for name in HUES:
         assert re.search(rf"^\| {name} \| \d{{4}}-\d\d-\d\d \| 10 \| [\d.]+ \|$", text, re.MULTILINE)
+
+
+def test_nothing_made_of_a_model_takes_its_place(own, capsys, tmp_path):
+    before = own.read_bytes()
+    for command in (["card"], ["export"], ["export", "--format", "torch"], ["export", "--format", "podnet"]):
+        assert main([command[0], str(own), *command[1:], "--output", str(own)]) == 2
+        assert "is the model itself; choose another --output" in capsys.readouterr().err
+    assert own.read_bytes() == before
+    named = tmp_path / "notes.md"  # where a card would go
+    named.write_bytes(before)
+    assert main(["card", str(named)]) == 2
+    assert named.read_bytes() == before
+    assert main(["info", "~nobody-has-this-name/m.podnet"]) == 2
+    assert "there is no model" in capsys.readouterr().err
+    assert main(["evaluate", str(own), "nowhere", "--confusion", "matrix.gif"]) == 2
+    assert "its name must end in .png" in capsys.readouterr().err

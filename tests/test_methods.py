@@ -130,7 +130,7 @@ def test_the_correction_of_bic_pays_for_the_square_of_its_offset():
     penalty = method.phases(4, 2, {})[1].penalty(network, None, None)["beta"]
     assert penalty.item() == pytest.approx(0.1 * 9 / 2)
     (gradient,) = torch.autograd.grad(penalty, network.classifier.corrections[-1])
-    assert gradient.tolist() == pytest.approx([0, 0.2 * 3])
+    assert gradient.tolist() == pytest.approx([0, 0.1 * 3])
 
 
 def test_eta_learns_from_the_similarities_and_not_from_the_margin():

@@ -117,6 +117,7 @@ def test_a_run_of_other_tasks_is_not_compared_with_the_paper():
     assert published(config)
     assert not published(resolve({"dataset": "cifar100", "sizes": "50,10,10,10,10,10"}).options())
     assert not published(config | {"visits": 2})
+    assert not published(config | {"weights": "package"})
 
 
 def test_equal_sizes_are_the_same_experiment(tmp_path):

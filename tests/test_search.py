@@ -240,6 +240,10 @@ def test_a_trial_that_diverges_does_not_end_the_search(optuna, tmp_path, capsys)
         (["--over", "lr=0.1..0.2", "--validation", "0"], "held-out"),
         (["--over", "lr=0.1..0.2", "--devices", "2"], "one process"),
         (["--over", "lr=0.1..0.2", "--method", "bic", "--inference", "nme"], "bic has no NME"),
+        (
+            ["--over", "lr=0.1,0.2", "--method", "lwf", "--memory-per-class", "0", "--inference", "nme"],
+            "no NME without",
+        ),
         (["--over", "lr=0.1..0.2", "--base", "11"], "from 1 to 10"),
         (["--over", "lr=0.1..0.2", "--epohcs", "3"], "Did you mean 'epochs'"),
         (["--over", "lr=0.1..0.2", "--trails", "3"], "Did you mean '--trials'"),

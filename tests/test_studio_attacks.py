@@ -66,10 +66,17 @@ def photo(size=32):
 
 
 def raw(client, text, wait=True):
-    """Bytes as they are to the server's socket; what it answers."""
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as connection:
+    """Bytes as they are to the server's socket; what it answers, with the body that it announces."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=60) as connection:
         connection.sendall(text)
-        return connection.recv(65536) if wait else b""
+        answer = b""
+        while wait and (part := connection.recv(65536)):
+            answer += part
+            head, ended, body = answer.partition(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            if ended and length and len(body) >= int(length[1]):
+                break
+        return answer
 
 
 def test_no_parameter_leads_anywhere_else(client):

@@ -150,7 +150,7 @@ FUNCTIONS = {
     "ucir": partial(two_tasks, method=UCIR(epochs=1, batch_size=33, lr=0.001, ranking_weight=0.0)),
     "mixing": partial(two_tasks, method=Replay(epochs=1, batch_size=33, augmentation=("trivial", "cutout", "cutmix"))),
     "der": partial(two_tasks, method=DER(epochs=1, classifier_epochs=2, batch_size=33, lr=0.01)),
-    "unsynchronised": partial(two_tasks, method=small(epochs=1, finetune_epochs=1), sync_batchnorm=False),
+    "unsynchronised": partial(two_tasks, method=small(), sync_batchnorm=False),
     "shares": shares_of_photos,
     "exchanges": exchanges,
 }

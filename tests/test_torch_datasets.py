@@ -211,6 +211,9 @@ def test_a_transform_is_respected(tmp_path):
     folder.loader = lambda path: Image.new("L", (4, 4), 7)  # one's own loader is not passed over either
     with pytest.raises(DataError, match="bring all images to one size"):
         from_torch(folder, folder)
+    mixed = [(Image.new(mode, (4, 4)), label) for label, mode in enumerate(("RGB", "L"))]
+    with pytest.raises(DataError, match="make all of them colour images"):
+        from_torch(mixed, mixed)
 
 
 def test_labels_of_an_image_folder_beyond_its_names(tmp_path):

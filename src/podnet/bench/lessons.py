@@ -20,6 +20,7 @@ from podnet.data.collection import read_collection
 from podnet.data.images import feed
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
+from podnet.errors import MissingPackageError
 from podnet.methods.ridge import Ridge
 from podnet.model.lessons import teach
 from podnet.model.loading import load_model
@@ -97,8 +98,10 @@ class _Embedding(nn.Module):
 
 
 def _in_onnxruntime(learner: Learner, path: Path) -> Any:
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError("the measurement 'lesson' needs onnxruntime: pip install 'podnet[onnx]'.") from error
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about itself

@@ -47,6 +47,9 @@ def _run(arguments: list[str]) -> int:
         return _dispatch(arguments)
     except PodnetError as error:
         return _tell(error)
+    except BrokenPipeError:  # whoever reads the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as if ended by SIGPIPE
     except OSError as error:
         return _tell(PodnetError(f"{error.filename or 'a file'}: {error.strerror or error}."))
     except KeyboardInterrupt:

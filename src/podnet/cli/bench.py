@@ -23,6 +23,8 @@ def bench_command(known: argparse.Namespace) -> int:
     for name in groups:
         if name not in GROUPS:
             raise ConfigError(f"unknown measurement {name!r}; choose from {', '.join(GROUPS)}.{nearest(name, GROUPS)}")
+    if known.threads < 1:
+        raise ConfigError(f"threads is {known.threads}; it must be 1 or more.")
     output = Path(known.output)
     if not output.parent.is_dir():
         raise ConfigError(f"the folder of {output} does not exist; create it or choose another --output.")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from podnet.cli.doctor import tell
 from podnet.errors import printable
+from podnet.io.files import expanded
 
 
 def check_command(known: argparse.Namespace) -> int:
-    path = Path(known.path).expanduser()
+    path = expanded(known.path)
     if path.is_dir():
         from podnet.runs.check import check_run
         from podnet.runs.folder import Run

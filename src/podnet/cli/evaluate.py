@@ -18,16 +18,19 @@ from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.extraction import Scores
 from podnet.errors import DataError, counted, printable
+from podnet.io.files import expanded
 from podnet.model.loading import load_model
 from podnet.model.measure import Measured, highest, measure
 from podnet.model.model import Model
-from podnet.report.plots import confusion, confusion_shares, write_figure
+from podnet.report.plots import confusion, confusion_shares, require_picture, write_figure
 
 
 def evaluate_command(known: argparse.Namespace) -> int:
     console = Console()
     reject = reject_rate(known)
-    path = Path(known.model).expanduser()
+    if known.confusion:
+        require_picture(Path(known.confusion))
+    path = expanded(known.model)
     model = load_model(path, choose_device(known.device))
     collection = read_collection(Path(known.photos))
     label_of = {name: label for label, name in enumerate(model.names)}
@@ -42,7 +45,8 @@ def evaluate_command(known: argparse.Namespace) -> int:
     with with_threads(known.threads):
         scores = model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
         strangers = tuple(photo.source for photo in collection.of(unknown).photos)
-        others = model.learner.predict(Photos(strangers, model.settings.image_size)) if strangers else None
+        count = workers(known, len(strangers))
+        others = model.learner.predict(Photos(strangers, model.settings.image_size, count)) if strangers else None
     measured = measure(scores, targets, len(model.names))
     console.print(_table(model.names, targets, measured))
     if known.confusion:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
-from podnet.cli.model_options import reject_rate
+from podnet.cli.model_options import output_of, reject_rate
 from podnet.cli.printing import megabytes, say
 from podnet.errors import PodnetError, counted, printable
+from podnet.io.files import expanded
 from podnet.model.loading import load_model
 
 
 def export_command(known: argparse.Namespace) -> int:
     console = Console()
-    path = Path(known.model).expanduser()
+    path = expanded(known.model)
     model = load_model(path)
     if known.format == "podnet":
-        output = Path(known.output or path.with_name(f"{path.stem}-small{path.suffix}"))
-        if output.exists() and output.samefile(path):
-            raise PodnetError("--output is the model itself, which would lose its photos; choose another --output.")
+        if known.input:
+            raise PodnetError("--input is for onnx; --format podnet writes a model file. Leave --input out.")
+        output = output_of(known, path.with_name(f"{path.stem}-small{path.suffix}"))
         model.save(output, exemplars=False)
         say(
             console,
@@ -31,7 +31,7 @@ def export_command(known: argparse.Namespace) -> int:
 
     default: Input = "photo" if known.format == "onnx" else "square"
     wanted = Wanted(known.format, known.input or default, reject_rate(known))
-    output = Path(known.output or path.with_suffix(ENDINGS[known.format]))
+    output = output_of(known, path.with_suffix(ENDINGS[known.format]))
     checked = export(model, output, wanted)
     made, kept = counted(checked.count, "generated image"), counted(checked.count, "photo")
     what = f"{made} (the model keeps no photos)" if checked.made else f"{kept} kept in the model"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
 from podnet.cli.printing import say
 from podnet.errors import counted, printable
+from podnet.io.files import expanded
 from podnet.model.changing import undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
 
 
 def forget_command(known: argparse.Namespace) -> int:
-    path = Path(known.model).expanduser()
+    path = expanded(known.model)
     console = Console()
     for name, photos in forget(path, known.classes).items():
         kept = counted(photos, "photo")
@@ -29,7 +29,7 @@ def forget_command(known: argparse.Namespace) -> int:
 
 
 def undo_command(known: argparse.Namespace) -> int:
-    path = Path(known.model).expanduser()
+    path = expanded(known.model)
     undo(path)
     known_now = counted(len(load_model(path).classes), "class")
     say(Console(), f"{printable(path)}: undid the last lesson; {known_now}")

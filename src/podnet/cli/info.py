@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from podnet.cli.model_options import output_of
 from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say
 from podnet.errors import counted, printable
-from podnet.io.files import write_atomically
+from podnet.io.files import expanded, write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
 from podnet.model.changing import can_undo, checkpoint_file, interrupted
@@ -21,7 +21,7 @@ from podnet.model.model import Model
 
 def info_command(known: argparse.Namespace) -> int:
     console = Console()
-    path = Path(known.model).expanduser()
+    path = expanded(known.model)
     model = load_model(path)
     counts = model.kept_counts()
     table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
@@ -61,8 +61,8 @@ def _kept(model: Model) -> str:
 
 
 def card_command(known: argparse.Namespace) -> int:
-    path = Path(known.model).expanduser()
-    output = Path(known.output or path.with_suffix(".md"))
+    path = expanded(known.model)
+    output = output_of(known, path.with_suffix(".md"))
     write_atomically(output, card(load_model(path), path.stem))
     say(Console(), f"model card: {printable(output)}")
     return 0

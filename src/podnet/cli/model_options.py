@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from podnet.errors import PodnetError
+from podnet.errors import PodnetError, printable
+from podnet.io.files import expanded
 from podnet.metrics import INFERENCES, REJECT
 from podnet.processes import FEW_PHOTOS, MOST_WORKERS, decoding_workers
 
@@ -147,6 +149,14 @@ def reject_rate(known: argparse.Namespace) -> float:
     if not 0 <= rate < 1:
         raise PodnetError(f"--reject is {rate}; give a share from 0 (never unknown) to below 1.")
     return rate
+
+
+def output_of(known: argparse.Namespace, default: Path) -> Path:
+    """Where to write what is made of a model; never over the model."""
+    output = Path(known.output or default)
+    if output.exists() and output.samefile(expanded(known.model)):
+        raise PodnetError(f"{printable(output)} is the model itself; choose another --output.")
+    return output
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:

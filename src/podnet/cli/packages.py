@@ -31,7 +31,7 @@ TOOLS = ("docs", "dev")  # extras for working on podnet itself: not imported
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"](\w+)['\"].*)?")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}
 REINSTALL = "pip install --force-reinstall --no-deps"
-SECONDS = 120  # that one package may take to import, on a machine that is very busy
+SECONDS = 300  # that the packages may take to import together, on a machine that is very busy
 
 
 @dataclass(frozen=True)

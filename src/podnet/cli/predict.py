@@ -17,6 +17,7 @@ from podnet.data.collection import files_below
 from podnet.data.decode import decode
 from podnet.engine.device import choose_device, with_threads
 from podnet.errors import PodnetError, printable
+from podnet.io.files import expanded
 from podnet.model.loading import load_model
 from podnet.model.measure import best_inference
 from podnet.model.predict import Failure, Prediction, predict
@@ -31,7 +32,7 @@ def predict_command(known: argparse.Namespace) -> int:
         raise PodnetError(f"--top is {known.top}; it must be at least 1.")
     reject = reject_rate(known)
     keep_freed_memory()
-    model = load_model(Path(known.model).expanduser(), choose_device(known.device))
+    model = load_model(expanded(known.model), choose_device(known.device))
     inference = known.inference or best_inference(model.history[-1])
     files, empty = _sources(known.images)
     shown = _as_table_of_one_class if known.format == "table" and len(model.names) == 1 else FORMATS[known.format]
@@ -68,7 +69,7 @@ def _meant(word: str) -> Iterator[NamedSource]:
     if word == "-":
         yield from _from_standard_input()
         return
-    path = Path(word).expanduser()
+    path = expanded(word)
     if path.is_dir():
         yield from ((str(file), file) for file in files_below(path))
     elif os.path.lexists(path) or not glob.has_magic(word):

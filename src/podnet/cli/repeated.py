@@ -20,7 +20,7 @@ from podnet.processes import is_member
 from podnet.report.averages import comparison_grid
 from podnet.report.results import spread
 from podnet.runs.config import as_it_ran, resolve
-from podnet.runs.folder import Run, folder_name, method_name
+from podnet.runs.folder import CHANGEABLE, Run, folder_name, method_name
 
 OURS = re.compile(r"order-.+|seed-\d+")  # names of the subfolders
 MEANT = 3  # measures in the lines of means: average incremental accuracy, last accuracy, forgetting
@@ -160,6 +160,9 @@ def _command(run: Chosen, known: argparse.Namespace) -> list[str]:
     """The command that continues a run."""
     loggers = [word for names in known.logger for word in ("--logger", names)]
     changed = ["--allow-changed-method"] if known.allow_changed_method else []
+    for option in CHANGEABLE:
+        if (value := getattr(known, option)) is not None:
+            changed += [f"--{option.replace('_', '-')}", str(value)]
     return ["run", "--resume", str(run.record.folder), *loggers, *changed]
 
 

@@ -62,7 +62,8 @@ def reproduce_command(known: argparse.Namespace) -> int:
         console.print(f"note: --data-path is not used at scale {known.scale}, whose data is included.")
     if known.resume and (done := sum(run.finished() for run in runs)):
         console.print(f"{done} of {len(runs)} runs are already finished.", highlight=False)
-    name = f"{known.name}-{known.scale}" + ("-paper" if known.fidelity == "paper" else "")
+    form = "paper" if known.fidelity == "paper" else ""
+    name = "-".join(filter(None, (known.name, known.scale, form, known.recipe)))
     report = partial(_report, benchmarks, plans, known.scale, folder / name)
     failed = _follow(console, runs, engine, known.resume, report)
     contents, page = report()
@@ -134,7 +135,7 @@ def _plan(
     photos = {
         "subset": known.subset,
         "unreadable": known.unreadable,
-        "workers": known.workers or decoding_workers(share),
+        "workers": decoding_workers(share) if known.workers is None else known.workers,
     }
     common |= {option: value for option, value in photos.items() if option in source.options}
     if source.needs_path:

@@ -93,6 +93,8 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:
 
     `--resume FOLDER` needs a run there. `--resume` alone continues the run in --output, or begins it.
     """
+    if known.resume is not None and known.overwrite:
+        raise ConfigError("--resume continues a run, --overwrite replaces it; give only one of them.")
     folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
     if known.resume or (known.resume is not None and record.exists()):

@@ -80,6 +80,8 @@ def _check(
         raise ConfigError("search runs in one process; leave --devices and --num-nodes out.")
     if known.inference not in usual.method.inferences:
         raise ConfigError(f"{usual.method.name} has no {known.inference.upper()}; choose another --inference.")
+    if known.inference == "nme" and usual.method.exemplars == "optional" and not usual.memory().quota(1):
+        raise ConfigError(f"{usual.method.name} has no NME without exemplars; choose another --inference.")
     if Run(folder).exists():
         raise ConfigError(f"{folder} holds a run; choose another --output.")
     usual.prepared()
@@ -156,5 +158,5 @@ def _command(known: argparse.Namespace, words: Sequence[str], best: Trial) -> st
         parts += [f"--{option.replace('_', '-')}", *([] if option == "compile" else [value])]
     parts += words
     for option, value in best.values.items():
-        parts += [f"--{option.replace('_', '-')}", str(value)]
+        parts += [f"--{option.replace('_', '-')}", "none" if value is None else str(value)]
     return shlex.join([*parts, "--output", f"{best.record.folder.parent}-best"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from podnet.errors import MissingPackageError
+from podnet.io.files import expanded
 
 
 def studio_command(known: argparse.Namespace) -> int:
@@ -16,6 +16,6 @@ def studio_command(known: argparse.Namespace) -> int:
         raise MissingPackageError(
             f"podnet studio needs {error.name}, which is not installed: pip install 'podnet[studio]'."
         ) from error
-    model = Path(known.model).expanduser() if known.model else None
+    model = expanded(known.model) if known.model else None
     certificate = certificate_of(known.certificate, known.key)
-    return serve(Path(known.folder).expanduser(), model, known.host, known.port, not known.no_browser, certificate)
+    return serve(expanded(known.folder), model, known.host, known.port, not known.no_browser, certificate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from podnet.data.arrays import from_arrays, load_npz
@@ -17,7 +16,8 @@ from podnet.data.imagenet import load_imagenet
 from podnet.data.layouts import load_cub200, load_tinyimagenet
 from podnet.data.photos import Photos
 from podnet.data.torch_datasets import from_torch
-from podnet.errors import ConfigError
+from podnet.errors import ConfigError, one_of
+from podnet.io.files import expanded
 
 __all__ = [
     "PHOTO_OPTIONS",
@@ -125,7 +125,7 @@ SOURCES: dict[str, Source] = {
 
 def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) -> Dataset:
     """The dataset of that name at the user's path; `options` are the given ones of PHOTO_OPTIONS."""
-    source = SOURCES[name]
+    source = SOURCES[one_of("dataset", name, SOURCES)]
     for option in options or {}:
         if option not in source.options:
             raise ConfigError(f"dataset {name} does not use --{option.replace('_', '-')}; leave it out.")
@@ -135,4 +135,4 @@ def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) 
         return source.load()
     if path is None:
         raise ConfigError(f"dataset {name} needs --data-path: {source.summary}.")
-    return source.load(Path(path).expanduser(), **options or {})
+    return source.load(expanded(path), **options or {})

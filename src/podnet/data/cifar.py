@@ -116,6 +116,8 @@ def _read_archive(kind: Kind, path: Path) -> dict[str, bytes]:
                     content = archive.extractfile(member) if ours else None
                     if content and name not in found:
                         found[name] = _read(kind, content, member.size, f"{path}: {name}")
+        except DataError:
+            raise
         except BROKEN as error:
             reason = str(error) or type(error).__name__
             raise DataError(f"{path} is truncated or damaged ({reason}); download the archive again.") from error

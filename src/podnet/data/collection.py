@@ -15,6 +15,7 @@ from pathlib import Path
 
 from podnet.data.decode import is_picture, measure, open_photo, reason
 from podnet.errors import DataError, counted, printable
+from podnet.io.files import expanded
 
 WANTED = "expected a folder with one subfolder of photos per class, or a CSV table with the columns path and label"
 PATHS = ("path", "filepath", "imagepath", "filename", "file", "imagefile", "imagename", "image", "img", "photo")
@@ -54,7 +55,7 @@ class Collection:
 
 def read_collection(path: Path) -> Collection:
     """Read all photos of a folder or table. Each is decoded once; unreadable files and duplicates are skipped."""
-    path = Path(path).expanduser()
+    path = expanded(path)
     if path.is_dir():
         listed, skipped = _list_folders(path)
     elif path.is_file():
@@ -69,6 +70,8 @@ def read_collection(path: Path) -> Collection:
             skipped.append((printable(file), found))
         elif (twin := photos.setdefault(found[1], Photo(file, label, *found))).source != file:
             skipped.append((printable(file), f"the same photo as {printable(str(twin.source))}"))
+        elif twin.label != label:
+            skipped.append((printable(file), f"listed as {printable(twin.label)} before"))
     if not photos:
         first = f" The first skipped file: {skipped[0][0]}: {skipped[0][1]}." if skipped else ""
         raise DataError(f"{printable(path)} has no readable photo; {WANTED}.{first}")

@@ -113,10 +113,14 @@ def _arrays(dataset: Indexed, part: str) -> tuple[np.ndarray, np.ndarray]:
         images.append(_pixels(image, where))
         labels.append(label)
         if images[-1].shape != images[0].shape:
-            raise DataError(
-                f"{where} has the shape {images[-1].shape}, the first {images[0].shape} (height, width, channels); "
-                "bring all images to one size, for instance with torchvision's Resize and CenterCrop."
+            same_size = images[-1].shape[:2] == images[0].shape[:2]
+            advice = (
+                "make all of them colour images, for instance with Pillow's convert('RGB')."
+                if same_size
+                else "bring all images to one size, for instance with torchvision's Resize and CenterCrop."
             )
+            found = f"{where} has the shape {images[-1].shape}, the first {images[0].shape} (height, width, channels)"
+            raise DataError(f"{found}; {advice}")
     if not images:
         raise DataError(f"the {part} dataset is empty.")
     return np.stack(images), np.array(labels, dtype=np.int64)

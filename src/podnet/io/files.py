@@ -49,6 +49,11 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
         ) from error
 
 
+def expanded(path: str | os.PathLike) -> Path:
+    """With the user's folder for ~; a ~ that nobody has is part of the name."""
+    return Path(os.path.expanduser(path))
+
+
 def unfinished(path: Path) -> Path:
     """The name of a file while it is written."""
     return path.with_name(f".{path.name}{UNFINISHED}")

@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 from podnet.errors import ConfigError, PodnetError, nearest
+from podnet.io.files import expanded
 from podnet.methods.base import Method
 
 SIGNATURES = {
@@ -27,7 +28,7 @@ SIGNATURES = {
 def load_method(spec: str) -> type[Method]:
     """The class named by "FILE.py:CLASS". The file is executed: it is the user's program, not data."""
     file, _, name = spec.rpartition(":")
-    path = Path(file).expanduser().resolve()
+    path = expanded(file).resolve()
     if not path.is_file():
         raise ConfigError(f"method is {spec!r}, but there is no file {path}; give FILE.py:CLASS.")
     found = vars(_run(path))

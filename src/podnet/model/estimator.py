@@ -18,6 +18,7 @@ from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
 from podnet.engine.extraction import Scores
 from podnet.errors import counted
+from podnet.io.files import expanded
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.changing import changing
 from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
@@ -144,14 +145,14 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the model file that `podnet learn` writes."""
         check_is_fitted(self, "model_")
-        file = Path(path).expanduser()
+        file = expanded(path)
         with changing(file):
             self.model_.save(file)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> PODNetClassifier:
         """Load a model file that `save` or `podnet learn` wrote."""
-        model = load_model(Path(path).expanduser(), choose_device(device))
+        model = load_model(expanded(path), choose_device(device))
         values = asdict(model.settings)
         values["random_state"], values["train"] = values.pop("seed"), "always" if values.pop("trained") else "never"
         return cls(device=device, **values)._with(model)

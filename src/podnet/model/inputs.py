@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from podnet.data.collection import Collection, Photo, class_name, in_order, measure_all
 from podnet.data.decode import encode
 from podnet.data.photos import MISSING
+from podnet.io.files import expanded
 
 Label = str | int | float | bool
 IMAGES = "uint8 images, (N, H, W) or (N, H, W, channels), or a list of paths, Pillow images or such arrays"
@@ -38,7 +39,7 @@ def to_sources(X: Any) -> list[Path | bytes]:
 
 def _source(image: Any) -> Path | bytes:
     if isinstance(image, str | os.PathLike):
-        return Path(image).expanduser()
+        return expanded(image)
     if isinstance(image, np.ndarray):
         pixels = image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image
         if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,), (4,)):

@@ -41,7 +41,7 @@ def compiled_for(capability: str) -> ctypes.CDLL | None:
     file = compiled_file(capability)
     try:
         return None if file is None else load(file)
-    except OSError:  # compiled for another system
+    except (OSError, ImportError):  # compiled for another system, or from another version: `podnet doctor` says so
         return None
 
 

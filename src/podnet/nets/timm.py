@@ -81,7 +81,10 @@ def architecture(name: str) -> str:
 
 
 def expected_of_timm(name: str) -> Expected:
-    config = _timm().get_pretrained_cfg(architecture(name))
+    try:
+        config = _timm().get_pretrained_cfg(architecture(name))
+    except RuntimeError as error:  # a tag that names no weights
+        raise ConfigError(f"timm has no weights '{printable(name)}': {error}.") from error
     return Expected(config.input_size[-1], config.fixed_input_size, tuple(config.mean), tuple(config.std))
 
 

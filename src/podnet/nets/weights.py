@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from podnet.errors import ConfigError, DamagedFileError, MissingPackageError, PodnetError, printable
+from podnet.io.files import expanded
 
 PACKAGE = "package"  # the weights that an installed package brings
 ORDERED = (".pth", ".pt")  # they keep the order in which a network has its layers
@@ -59,7 +60,7 @@ def packaged(backbone: str) -> dict[str, Tensor]:
 
 def existing_file(weights: str) -> Path:
     """The file of weights that the user named."""
-    file = Path(weights).expanduser()
+    file = expanded(weights)
     if file.suffix not in SUFFIXES or not file.is_file():
         kinds = ", ".join(SUFFIXES[:-1]) + f" or {SUFFIXES[-1]}"
         raise ConfigError(f"weights is '{printable(weights)}'; give a {kinds} file that exists, 'hub' or 'none'.")

@@ -68,7 +68,7 @@ def published(config: Mapping[str, Any]) -> dict[str, Number]:
     half = classes // 2
     protocol = (config.get("classes") or classes, config.get("base") or half, config.get("memory_per_class"))
     changed = any(config.get(option) for option in ("images_per_class", "validation", "memory_total", "sizes"))
-    changed |= config.get("visits", 1) != 1
+    changed |= config.get("visits", 1) != 1 or config.get("freeze", False) or config.get("weights", "none") != "none"
     changed |= config.get("image_size") not in (None, 32 if dataset == "cifar100" else 224)
     ablated = any(config.get(option, value) != value for option, value in WHOLE.items())
     ablated |= any(config.get(option) == 0 for option in ("lambda_c", "lambda_f"))

@@ -13,6 +13,7 @@ from typing import Any
 
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
+from podnet.io.files import expanded
 from podnet.methods import Method, find_method
 from podnet.methods.base import phases_of
 from podnet.metrics import INFERENCES
@@ -115,7 +116,7 @@ def _record(runs: Path, experiment: Experiment) -> Run:
     given = experiment.options().items()
     options = {key: value for key, value in given if key not in CHANGEABLE and (key, value) not in NEWER.items()}
     if options["subset"] not in (None, *SUBSETS):
-        file = str(Path(options["subset"]).expanduser())
+        file = str(expanded(options["subset"]))
         options["subset"] = spell_out(file)  # the content of a file, not its location
     if source := experiment.method.source.rpartition(":")[0]:
         options["method"] = f"{Path(source).read_text()}:{method_name(options)}"  # an edited method is another one

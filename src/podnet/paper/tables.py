@@ -81,6 +81,7 @@ def _grid(
             *_loans(benchmark, rows),
             *_added(benchmark),
             *_fidelity(planned),
+            *_recipe(planned, scale),
             *_changed(planned),
             *_lacking(planned),
         ),
@@ -107,6 +108,13 @@ def _fidelity(planned: Sequence[Planned]) -> list[str]:
     """A note on PODNet's fidelity, if it is not the default."""
     given = {run.options.get("fidelity", "released") for run in planned} - {"released"}
     return [f"PODNet with --fidelity {fidelity}." for fidelity in given]
+
+
+def _recipe(planned: Sequence[Planned], scale: str) -> list[str]:
+    """A note on shorter steps than the paper's."""
+    given = [run.experiment.method.step_epochs for run in planned] if scale == "full" else []
+    epochs = [each for each in given if each is not None]
+    return [f"With --recipe fast: {min(epochs)} epochs in each task after the first."] if epochs else []
 
 
 def _changed(planned: Sequence[Planned]) -> list[str]:
@@ -163,8 +171,9 @@ def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned])
         for row in benchmark.rows
     }
     complete = {row.label: _is_complete(planned, row, column) for row in benchmark.rows}
+    ranked = {row.label for row in benchmark.rows if complete[row.label] and not row.upper_bound}
     absolute = [
-        (label, [Cell(tuple(ours.values()), competes=complete[label]) for ours in cells])
+        (label, [Cell(tuple(ours.values()), competes=label in ranked) for ours in cells])
         for label, cells in values.items()
     ]
     flat = values.get("POD-flat", [{}] * len(kinds))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from podnet.io.files import write_atomically
+from podnet.io.files import expanded, write_atomically
 from podnet.report.grid import Grid, csv_text, html, latex, markdown
 from podnet.report.markup import Html, escaped, paragraphs, picture, write_document
 from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of, save_figure
@@ -57,7 +57,7 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
 def own_data(config: Mapping[str, Any]) -> str | None:
     """The resolved path of the data, if it is the user's own."""
     path = config.get("data_path")
-    return str(Path(path).expanduser().resolve()) if path and config.get("dataset") in OWN_DATA else None
+    return str(expanded(path).resolve()) if path and config.get("dataset") in OWN_DATA else None
 
 
 def _setting(option: str, value: object) -> str:

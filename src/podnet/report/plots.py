@@ -39,8 +39,9 @@ COLOURS = {
     "afc": "#882255",
     "acil": "#332288",
     "der": "#999933",
+    "ncm": "#aa4499",
 }
-FURTHER_COLOURS = ("#aa4499", "#661100", "#6699cc", "#997700", "#ee99aa", "#225555", "#7b5ea7")
+FURTHER_COLOURS = ("#44aa99", "#661100", "#6699cc", "#997700", "#ee99aa", "#225555", "#7b5ea7")
 LOOK: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -238,12 +239,17 @@ def _legend_columns(panel: Panel) -> int:
     return 2 if len(panel.lines) > 1 and max(len(line.label) for line in panel.lines) <= 28 else 1
 
 
+def require_picture(path: Path) -> str:
+    """The ending of a name for PNG, SVG or PDF; any other is refused."""
+    if (ending := path.suffix[1:].lower()) not in UNDATED:
+        raise ConfigError(f"cannot write a picture to {path}; its name must end in .{', .'.join(UNDATED)}.")
+    return ending
+
+
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure as PNG, SVG or PDF, by the suffix of the path."""
     buffer = BytesIO()
-    ending = path.suffix[1:].lower()
-    if ending not in UNDATED:
-        raise ConfigError(f"cannot write a picture to {path}; its name must end in .{', .'.join(UNDATED)}.")
+    ending = require_picture(path)
     with rc_context(LOOK), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks the script: a box is shown
         figure.savefig(buffer, dpi=200, format=ending, metadata=UNDATED[ending])

@@ -48,7 +48,7 @@ def summary(results: Results) -> str:
 
 
 def size_summary(results: Results) -> str:
-    """One line: what the learner takes after the last task; empty if an earlier version recorded it."""
+    """One line: what the learner takes after the last task; empty if an earlier version did not record it."""
     last, kept = results[-1], megabytes(results[-1])
     if not kept:
         return ""

@@ -35,7 +35,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
         given |= _counted(given)
     method = with_weights(configured(method_class, source.family, own, given["dataset"]), own)
     given |= sizes(method, source, given)
-    if classes := given.get("classes", len(listed_classes(given["order"])) or source.classes):
+    usual = source.classes if given.get("subset", "ucir") in ("released", "ucir") else None  # else as many as in a file
+    if classes := given.get("classes", len(listed_classes(given["order"])) or usual):
         given.setdefault("base", max(1, classes // 2))
         method = method.of_run(classes)
     if "memory_total" in given:
