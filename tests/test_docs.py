@@ -91,7 +91,7 @@ def test_the_reference_has_every_public_name(site):
 
 @pytest.mark.parametrize("notebook", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run_and_print_what_they_show(notebook, tmp_path, monkeypatch):
-    """As many lines as the outputs that are kept; after a change, run the notebook in Jupyter and save it."""
+    """The lines of the outputs that are kept, but for figures; after a change, run the notebook and save it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -101,7 +101,7 @@ def test_notebooks_run_and_print_what_they_show(notebook, tmp_path, monkeypatch)
         with contextlib.redirect_stdout(printed):
             exec(compile("".join(cell["source"]), f"{notebook.name}, code cell {number}", "exec"), names)
         kept = "".join(line for output in cell["outputs"] for line in output.get("text", []))
-        assert len(printed.getvalue().splitlines()) == len(kept.splitlines()), f"code cell {number}"
+        assert without_figures(printed.getvalue()) == without_figures(kept), f"code cell {number}"
     names["plt"].close("all")
     if notebook.stem == "forgetting":
         first_five = {name: rows[-1][1] for name, rows in names["measured"].items()}
@@ -109,6 +109,11 @@ def test_notebooks_run_and_print_what_they_show(notebook, tmp_path, monkeypatch)
     else:
         assert sum(names["right"]) > 25  # of 30, five classes
         assert "lime" not in load_model(names["model_file"]).names
+
+
+def without_figures(text):
+    """The words of each line; numbers and paths differ from machine to machine."""
+    return [re.findall(r"[A-Za-z]{2,}", re.sub(r"\S*/\S*", "", line)) for line in text.splitlines()]
 
 
 def steps(heading):

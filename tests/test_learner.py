@@ -141,7 +141,7 @@ def test_the_fine_tuning_of_the_released_code_moves_batchnorm_statistics(digits)
 
 
 @pytest.mark.parametrize("method", ["podnet", "ucir"])
-def test_old_proxies_stay_put_in_the_main_phase_and_new_ones_are_imprinted(method, digits):
+def test_old_proxies_stay_put_in_the_main_phase(method, digits):
     learner = make_learner(digits, method, finetune_epochs=0)
     tasks = list(make_tasks(digits))
     learn(learner, tasks[0])

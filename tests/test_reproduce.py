@@ -285,6 +285,8 @@ def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not planned("balance", tmp_path)[1].finished()
     assert main(arguments[3:]) == 0
     assert len(killed.results()) == 3
     assert measured(killed) == measured(whole)

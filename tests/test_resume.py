@@ -315,3 +315,13 @@ def test_the_newest_checkpoint_is_the_newest_by_number(tmp_path):
     for name in names[1:]:
         (record.checkpoints / f"{name}.safetensors").unlink()
     assert record.trained_first_task() is None
+
+
+@pytest.mark.parametrize(
+    "option", ["lr=0.3", "memory_per_class=7", "weight_decay=0.3", "batch_size=17", "seed=4", "epochs=5"]
+)
+def test_a_run_is_not_resumed_with_other_values(option, tmp_path, capsys):
+    assert main(["run", *options_of(epochs=1, classes=3, base=2), "--output", str(tmp_path / "run")]) == 0
+    name, value = option.split("=")
+    assert main(["run", "--resume", str(tmp_path / "run"), f"--{name.replace('_', '-')}", value]) == 2
+    assert f"was started with {name}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The methods after PODNet's list on digits: they forget less than fine-tuning, and resume to the same state."""
+"""The methods after PODNet's list on digits: they resume to the same state."""
 
 import pytest
 import torch
@@ -10,7 +10,6 @@ from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import METHODS, configured
 from podnet.scenario.tasks import class_incremental
 
-QUICK = {"epochs": 12, "batch_size": 32}
 RIVALS = ["lwf", "ewc", "wa", "ssil", "afc", "cwd"]
 KEPT = {
     "ewc": {"fisher.classifier.weights.0", "anchor.backbone.stem.0.conv.weight"},
@@ -24,39 +23,9 @@ def digits():
     return load("digits", None)
 
 
-@pytest.fixture(scope="module")
-def tasks(digits):
-    return class_incremental(digits, range(6), 4, 2, images_per_class=60)
-
-
 def learner_of(method, digits, memory=5, **options):
     chosen = configured(METHODS[method], "digits", options)
     return Learner(chosen, 1, digits.transform, ExemplarMemory(memory))
-
-
-def accuracy_on_the_first(learner, task):
-    old = task.test_targets < task.old
-    return (learner.predict(task.test_images).cnn.argmax(1)[old] == task.test_targets[old]).float().mean().item()
-
-
-def learned(learner, tasks):
-    for task in tasks:
-        for _ in learner.learn(task):
-            pass
-    return accuracy_on_the_first(learner, tasks[-1])
-
-
-@pytest.fixture(scope="module")
-def forgotten(digits, tasks):
-    return learned(learner_of("finetuning", digits, **QUICK), tasks)
-
-
-@pytest.mark.parametrize(("method", "memory"), [*((method, 5) for method in RIVALS), ("lwf", 0), ("ewc", 0)], ids=str)
-def test_less_is_forgotten_than_by_fine_tuning(method, memory, digits, tasks, forgotten):
-    learner = learner_of(method, digits, memory, **QUICK)
-    kept = learned(learner, tasks)
-    assert kept > forgotten + 0.2
-    assert (learner.means is None) == (memory == 0)
 
 
 @pytest.mark.parametrize("method", RIVALS)

@@ -211,3 +211,29 @@ def test_the_measures_of_a_run_by_counting(tmp_path):
         )
         assert lines[-1]["accuracy_top5"][inference] == 100  # there are five classes
         assert lines[-1]["accuracy"][inference] < 100
+
+
+OTHERS = {"distillation": "gap", "finetune_batchnorm": "moving", "adaptive_c": False, "adaptive_f": False}
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"joint"}))
+def test_what_counts_later_changes_nothing_in_the_first_task(name):
+    """Runs that differ only in these options share their first task."""
+    digits = load("digits", None)
+    task = class_incremental(digits, range(3), 3, 1, images_per_class=12)[0]
+
+    def weights(**options):
+        method = configured(METHODS[name], "digits", {"epochs": 1} | options)
+        learner = Learner(method, 1, digits.transform, ExemplarMemory(4))
+        for record in learner.learn(task):
+            if isinstance(record, Epoch):
+                break
+        return method, learner.network.state_dict()
+
+    usual, before = weights()
+    changed = {}
+    for option in usual.later:
+        value = getattr(usual, option)
+        changed[option] = OTHERS.get(option, value if isinstance(value, str) else not value if value is True else 2)
+    _, after = weights(**changed)
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
