@@ -29,7 +29,7 @@ class BiC(Method):
     held_out: float = 0.1  # share of the exemplars used only for the bias correction
     bias_epochs: int = 200
     bias_lr: float = 0.05
-    bias_penalty: float = 0.05  # multiplies β² in the loss of the correction: 0.1 times half the square, there
+    bias_penalty: float = 0.05  # multiplies β² in the loss of the correction; the authors' 0.1 multiplies half of it
 
     name = "bic"
     summary = "Softmax distillation and bias correction of the new classes' outputs (Wu et al., 2019)"
