@@ -60,13 +60,6 @@ class EWC(Method):
         lr = cosine(self.lr, self.epochs)
         return [Phase("train", loss, self.epochs, lr, penalty=penalty if pulls else None)]
 
-    def after_task(self, network: Network, batches: Batches, state: State) -> State:
-        kept = {}
-        for name, fisher in fisher_diagonal(network, batches).items():
-            before = state.get(f"fisher.{name}", torch.zeros(()))  # new classes have none
-            kept[f"fisher.{name}"] = self.decay * before.to(fisher) + fisher
-        return kept | {f"anchor.{name}": weight.clone() for name, weight in network.named_parameters()}
-
     def without_class(self, network: Network, label: int, state: State) -> State:
         """Without the row of the class; the rest belongs to what the classifier has left."""
         kept = {key: value for key, value in state.items() if ".classifier.weights." not in key}
@@ -75,6 +68,13 @@ class EWC(Method):
             rest = torch.cat([rows[:label], rows[label + 1 :]]).split(network.classifier.sizes)
             kept |= {f"{kind}.classifier.weights.{growth}": own for growth, own in enumerate(rest)}
         return kept
+
+    def after_task(self, network: Network, batches: Batches, state: State) -> State:
+        kept = {}
+        for name, fisher in fisher_diagonal(network, batches).items():
+            before = state.get(f"fisher.{name}", torch.zeros(()))  # new classes have none
+            kept[f"fisher.{name}"] = self.decay * before.to(fisher) + fisher
+        return kept | {f"anchor.{name}": weight.clone() for name, weight in network.named_parameters()}
 
 
 def fisher_diagonal(network: Network, batches: Batches) -> dict[str, Tensor]:
