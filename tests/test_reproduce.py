@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import resources
 from pathlib import Path
 
@@ -276,19 +276,26 @@ def test_two_commands_at_once_run_everything_once(tmp_path):
         assert len(record.record.results()) == record.tasks
 
 
-def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
-    arguments = [*COMMAND, "balance", "--only", "POD-flat", "--scale", "smoke", "--output", str(tmp_path)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
-    killed, whole = (planned("balance", folder)[1].record for folder in (tmp_path, everything))
-    deadline = time.monotonic() + 300
-    while len(killed.results()) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
+def killed_in_the_middle(folder):
+    """The command and its run, killed with all its processes after the first task; None if it was quicker than we."""
+    arguments = [*COMMAND, "balance", "--only", "POD-flat", "--scale", "smoke", "--output", str(folder)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True)
+    run = planned("balance", folder)[1]
+    while not run.record.results() and process.poll() is None:
+        time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not planned("balance", tmp_path)[1].finished()
-    assert main(arguments[3:]) == 0
+    return None if run.finished() else (arguments[3:], run.record)
+
+
+def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
+    found = next(filter(None, (killed_in_the_middle(tmp_path / str(attempt)) for attempt in range(5))))
+    arguments, killed = found
+    assert 1 <= len(killed.results()) <= 3
+    assert main(arguments) == 0
     assert len(killed.results()) == 3
+    whole = planned("balance", everything)[1].record
     assert measured(killed) == measured(whole)
     assert weights(killed) == weights(whole)
 
