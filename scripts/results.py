@@ -138,7 +138,7 @@ FORWARD = 3  # an image passes through a network so much faster than it trains i
 
 
 def cost() -> Iterator[str]:
-    """Core-hours of PODNet's row, and an estimate of what the authors' code would take on the same core."""
+    """Hours of PODNet's row, and an estimate of what the authors' code would take beside the same other work."""
     base, *_ = read(RECORDS / "full" / "podnet-base")
     runs = full_runs("podnet")
     slow = 25_000 * 160 / base["seconds"]["train"]  # images a second without distillation
@@ -156,7 +156,7 @@ def cost() -> Iterator[str]:
         + sum(20 * 20 * seen * WITHOUT / slow + looked_at(seen, slow) for seen in range(50 + step, 101, step))
         for step in sorted(runs, reverse=True)
     }
-    yield f"| core-hours | {' | '.join(ours)} | together |"
+    yield f"| hours | {' | '.join(ours)} | together |"
     yield "|---" * (2 + len(ours)) + "|"
     for words, hours in (("podnet, `--recipe fast`", ours), ("the authors' code, estimated", theirs)):
         yield f"| {words} | {' | '.join(f'{each / 3600:.1f}' for each in (*hours.values(), sum(hours.values())))} |"

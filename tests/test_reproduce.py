@@ -653,3 +653,11 @@ def test_published_runs_are_still_found():
         assert _record(folder.parent, experiment).folder == folder
         changed = resolve(as_it_ran(Run(folder).config()) | {"train_batchnorm": "fixed"})
         assert _record(folder.parent, changed).folder != folder
+
+
+def test_a_table_with_other_steps_than_the_papers_says_so():
+    table = narrowed(BENCHMARKS["cifar100"], ["PODNet"], ["5"])
+    for common, words in (({}, []), ({"recipe": "fast"}, ["Not the paper's: 30 epochs in each task after the first."])):
+        runs = plan(table, "full", Path("nowhere"), common=common | {"data_path": "x"})
+        (grid,) = grids(table, "full", runs)
+        assert [note for note in grid.notes if "epochs" in note] == words

@@ -110,11 +110,11 @@ def _unsupported_locks() -> None:
 
 
 def _locks_that_do_not_hold() -> None:
-    fcntl.flock = lambda *arguments: None  # type: ignore[assignment]
+    fcntl.flock = lambda *arguments: None
 
 
 def _renames_across() -> None:
-    os.replace = os.rename = _raising(errno.EXDEV)  # type: ignore[assignment]
+    os.replace = os.rename = _raising(errno.EXDEV)
 
 
 CONDITIONS = {

@@ -65,7 +65,7 @@ class Faults:
             return plain_open(path, flags, *args, **options)
 
         os.open = opened
-        builtins.open = io.open = self._opening(builtins.open)  # type: ignore[assignment]
+        builtins.open = io.open = self._opening(builtins.open)
 
     def _patch(self, name: str) -> None:
         plain = getattr(os, name)

@@ -200,7 +200,7 @@ def _undo(folder: Path) -> int:
 def _reproduce(folder: Path) -> int:
     """Its workers are forked, not started anew: that takes seconds each."""
     plain = multiprocessing.get_context
-    multiprocessing.get_context = lambda method=None: plain("fork")  # type: ignore[assignment, misc]
+    multiprocessing.get_context = lambda method=None: plain("fork")
     return podnet("reproduce", *REPRODUCE, "--jobs", "2", "--output", folder / "all")()
 
 

@@ -24,12 +24,14 @@ from pathlib import Path
 
 import httpx
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent / "examples")]
-from studio_at_scale import make_run  # noqa: E402
+sys.path.append(str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parent.parent.parent / "examples"))
 
-from coloured import photos_of  # noqa: E402
-from podnet.cli import main as podnet  # noqa: E402
-from studio import serving  # noqa: E402
+from studio_at_scale import make_run
+
+from coloured import photos_of
+from podnet.cli import main as podnet
+from studio import serving
 
 KNOWN, TAUGHT = ("red", "green", "blue"), "grey"
 LIVE = ("--classes", "8", "--epochs", "6", "--finetune-epochs", "1", "--threads", "1")

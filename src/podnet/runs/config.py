@@ -35,7 +35,7 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
         given |= _counted(given)
     method = with_weights(configured(method_class, source.family, own, given["dataset"]), own)
     given |= sizes(method, source, given)
-    usual = source.classes if given.get("subset", "ucir") in ("released", "ucir") else None  # else as many as in a file
+    usual = source.classes if given.get("subset", "released") in ("released", "ucir") else None  # a file has its own
     if classes := given.get("classes", len(listed_classes(given["order"])) or usual):
         given.setdefault("base", max(1, classes // 2))
         method = method.of_run(classes)
