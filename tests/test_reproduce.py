@@ -24,7 +24,7 @@ from podnet.paper import estimate
 from podnet.paper.catalogue import BENCHMARKS
 from podnet.paper.engines import LocalEngine
 from podnet.paper.numbers import ROWS as PAPER_ROWS
-from podnet.paper.plan import _record, class_orders, narrowed, plan, row_changes
+from podnet.paper.plan import _record, class_orders, narrowed, plan, row_changes, with_row
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, newest, oldest
@@ -661,3 +661,25 @@ def test_a_table_with_other_steps_than_the_papers_says_so():
         runs = plan(table, "full", Path("nowhere"), common=common | {"data_path": "x"})
         (grid,) = grids(table, "full", runs)
         assert [note for note in grid.notes if "epochs" in note] == words
+
+
+def test_an_upper_bound_is_never_the_best_of_the_balance(tmp_path):
+    table = with_row(BENCHMARKS["balance"], "joint")
+    runs = plan(table, "smoke", tmp_path)
+    for each in runs:
+        pretend(each, 90.0 if each.row.upper_bound else 40.0)
+    absolute, _ = grids(table, "smoke", runs)
+    competing = {label for label, cells in absolute.rows if any(cell.competes for cell in cells)}
+    assert competing == {row.label for row in BENCHMARKS["balance"].rows}
+
+
+def test_no_decoding_process_can_be_asked_for(tmp_path, monkeypatch):
+    asked = []
+
+    def spy(*options):
+        asked.append(options[4])
+        raise ConfigError("that is enough.")
+
+    monkeypatch.setattr("podnet.cli.reproduce.plan", spy)
+    assert main(["reproduce", "imagenet100", "--workers", "0", "--dry-run", "--output", str(tmp_path)]) == 2
+    assert asked[0]["workers"] == 0
