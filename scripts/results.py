@@ -103,8 +103,19 @@ NOT_OURS = {"AFC, its paper": (66.5, 65.0, 63.9, 62.2)}
 
 def full_runs(method: str) -> dict[int, Lines]:
     """The finished runs of a method at the paper's scale, by classes a step."""
-    runs = {step: read(RECORDS / "full" / f"{FULL[method]}-{step}") for step in STEPS}
+    runs = {step: begun(method, step) for step in STEPS}
     return {step: lines for step, lines in runs.items() if len(lines) == 1 + 50 // step}
+
+
+def begun(method: str, step: int) -> Lines:
+    """The tasks of a run at the paper's scale, as far as it got."""
+    return read(RECORDS / "full" / f"{FULL[method]}-{step}")
+
+
+def unfinished(method: str, step: int) -> str:
+    """What stands in the cell of a run that has no average yet."""
+    steps = len(begun(method, step)) - 1
+    return f"{steps} of {50 // step} steps run" if steps > 0 else "not run"
 
 
 def full() -> Iterator[str]:
@@ -114,7 +125,9 @@ def full() -> Iterator[str]:
     for method in FULL:
         runs = full_runs(method)
         for inference in averages(next(iter(runs.values()))) if runs else ():
-            own = [f"{averages(runs[step])[inference]:.2f}" if step in runs else "not run" for step in STEPS]
+            own = [
+                f"{averages(runs[step])[inference]:.2f}" if step in runs else unfinished(method, step) for step in STEPS
+            ]
             last = [runs[step][-1] for step in STEPS if step in runs]
             seconds = [own_seconds(line) for lines in runs.values() for line in lines[1:]]
             size = sum(value for part, value in last[0]["bytes"].items() if part != "network")
