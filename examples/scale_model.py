@@ -1,8 +1,8 @@
-"""What a protocol would need on GPUs, on paper: arithmetic, decoding, network, memory and disk, from measured figures.
+"""An estimate of what a protocol needs on GPUs: arithmetic, decoding, network, memory and disk, from measured figures.
 
     python examples/scale_model.py
 
-Nothing here is run on a GPU. What is assumed of the hardware stands at the top, to be replaced by one's own.
+Nothing here runs on a GPU. The assumptions about the hardware are constants at the top: replace them with yours.
 """
 
 from __future__ import annotations
