@@ -1,4 +1,4 @@
-"""`podnet learn` beside what a sensible person would do instead: accuracy after each lesson, and CPU seconds.
+"""`podnet learn` compared with simpler alternatives: accuracy after each lesson, and CPU seconds.
 
 python examples/compare_photos.py test-photos/ january/ february/ march/
 

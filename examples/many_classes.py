@@ -1,10 +1,10 @@
-"""What many classes cost: a step of the classifier, and what is done class by class between the steps.
+"""The cost of many classes: a step of the classifier, and the work per class between two trainings.
 
 python examples/many_classes.py [--classes 100 1000 10000] [--rounds 5]
 
-Each case runs in a process of its own, on one thread; time is that of the processor, which other programs disturb
-less than the clock. Memory is the most that the steps need beyond what was there before the first of
-them (weights and embedding), the gradients of the weights included; as in `podnet run`, freed memory is kept for reuse.
+Each case runs in its own process, on one thread. Time is CPU time, which other programs disturb less than the clock.
+Memory is the peak of the steps beyond what was used before the first of them (weights and embedding), including the
+gradients of the weights; as in `podnet run`, freed memory is kept for reuse.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Photos to try `podnet learn` with: pieces of three photos that scikit-learn and matplotlib bring along.
+"""Photos to try `podnet learn` with: pieces of three photos that come with scikit-learn and matplotlib.
 
 python examples/sample_photos.py [FOLDER]      # photos/, more-photos/, new-photo.jpg and strange-photo.jpg
 """

@@ -1,8 +1,8 @@
-"""What a protocol would need on GPUs, on paper: arithmetic, decoding, network, memory and disk, from measured figures.
+"""An estimate of what a protocol needs on GPUs: arithmetic, decoding, network, memory and disk, from measured figures.
 
     python examples/scale_model.py
 
-Nothing here is run on a GPU. What is assumed of the hardware stands at the top, to be replaced by one's own.
+Nothing here runs on a GPU. The assumptions about the hardware are constants at the top: replace them with yours.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def describe(protocol: Protocol) -> list[tuple[str, str]]:
         ("images through the network", f"{total['images'] / 1e6:,.0f} million"),
         ("arithmetic", f"{total['flop']:.1e} FLOP"),
         ("one GPU", hours(alone)),
-        ("eight GPUs, nothing else in the way", hours(alone / 8)),
+        ("eight GPUs, without other limits", hours(alone / 8)),
         ("the last step costs", f"{total['last'] / total['first']:.1f} times the first"),
         ("decoding for one / eight GPUs", f"{rate / DECODED:.0f} / {8 * rate / DECODED:.0f} cores"),
         ("an update on eight GPUs", f"{1e3 * update:.1f} ms of arithmetic, {sent / 1e6:.0f} MB each way"),
-        ("which the network must carry at", f"{sent / update / 1e9:.1f} GB/s"),
+        ("the bandwidth that this needs", f"{sent / update / 1e9:.1f} GB/s"),
         ("proxies", f"{seen * PROXIES * DIMENSION * 4 / 1e6:,.0f} MB"),
         ("exemplars on disk", f"{exemplars * PHOTO / 1e9:,.1f} GB"),
         ("photos on disk", f"{seen * protocol.images * PHOTO / 1e9:,.0f} GB"),

@@ -1,4 +1,4 @@
-"""How quick the page is with many runs: makes some of invented numbers, opens it in a real browser, and takes the time.
+"""The speed of the studio with many runs: writes runs with invented numbers, opens the page in a browser, and measures.
 
 python examples/studio_at_scale.py [--runs 200] [--tasks 51] [--chromium /usr/bin/chromium]
 """

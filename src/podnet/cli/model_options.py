@@ -62,12 +62,12 @@ def _add_learn(commands: Any) -> None:
         "learn",
         "teach a model of your own the classes of a folder of photos",
         file="the model file; created if it does not exist",
-        description="Teach a model the classes of a folder of photos. The first call makes it, later ones add to it.",
+        description="Teach a model the classes of a folder of photos. The first call creates it, later ones add to it.",
         epilog=LEARN_EXAMPLES,
     )
     add = learn.add_argument
     add("photos", metavar="PHOTOS", help=PHOTOS)
-    add("--include-known", action="store_true", help="refresh known classes with their photos")
+    add("--include-known", action="store_true", help="also learn the photos of classes that the model knows")
     add("--dry-run", action="store_true", help="show what would be learned and stop")
     add("--no-exemplars", action="store_true", help="save a smaller file that can predict but not learn more")
     add(
@@ -100,14 +100,15 @@ def _add_training(learn: argparse.ArgumentParser) -> None:
     add("--epochs", metavar="N", type=int, help="epochs of training (default: by the number of photos)")
     add("--finetune-epochs", metavar="N", type=int, help="epochs of balanced fine-tuning (default: 20)")
     add("--batch-size", metavar="N", type=int, help="photos per update (default: by the number of photos)")
-    add("--lr", metavar="RATE", type=float, help="the learning rate (default: 0.0005, from nothing 0.05)")
+    add("--lr", metavar="RATE", type=float, help="learning rate (default: 0.0005; from random weights 0.05)")
     add("--held-out", metavar="SHARE", type=float, help="share of the photos held out from training (default: 0.15)")
 
 
 def _add_predict(commands: Any) -> None:
     predict = _command(commands, "predict", "predict the classes of photos", epilog=PREDICT_EXAMPLES)
     add = predict.add_argument
-    add("images", metavar="IMAGE", nargs="+", help="files, folders, patterns; - reads an image, or names, one per line")
+    words = "files, folders or patterns; - reads an image, or file names, one per line, from standard input"
+    add("images", metavar="IMAGE", nargs="+", help=words)
     add("--top", metavar="K", type=int, default=3, help="classes per photo (default: 3)")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="output format (default: table)")
     add("--inference", choices=INFERENCES, help="cnn or nme (default: the one that measured better)")
@@ -139,7 +140,7 @@ def _add_reject(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         type=float,
         default=REJECT,
-        help=f"say unknown, at the cost of this share of photos of known classes (default: {REJECT}; 0: never)",
+        help=f"share of photos of known classes that may be called unknown (default: {REJECT}; 0: never say unknown)",
     )
 
 

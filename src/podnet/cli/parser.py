@@ -49,7 +49,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     _add_studio(commands)
     methods = _command(commands, "methods", "list the methods, or the options of one")
-    methods.add_argument("name", nargs="?", help="a method, or your own: FILE.py:CLASS")
+    methods.add_argument("name", metavar="NAME", nargs="?", help="a method, or your own: FILE.py:CLASS")
     bench = _command(commands, "bench", "measure the speed on this machine")
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="only these measurements, such as iteration or step")
     bench.add_argument("--quick", action="store_true", help="fewer rounds, and only the quick groups")
@@ -76,8 +76,8 @@ def _add_checks(commands: Any) -> None:
     check.add_argument("path", metavar="FILE|RUN", help="a model file or a run folder")
     commands.add_parser(
         "doctor",
-        help="what this installation has, what is broken, and how to fix it",
-        description="Tell what this installation has, what is broken, and the command that fixes it. Nothing is "
+        help="show what this installation has, what is broken, and how to fix it",
+        description="Show what this installation has, what is broken, and the command that fixes it. Nothing is "
         "downloaded. Exit code 0: nothing is broken, 1: something is.",
         allow_abbrev=False,
     )
@@ -86,13 +86,13 @@ def _add_checks(commands: Any) -> None:
 def _add_studio(commands: Any) -> None:
     studio = commands.add_parser(
         "studio",
-        help="a page to watch runs, compare them, and teach a model by hand",
-        description="Serve a page to watch runs, compare them, look into a model and teach it by hand.",
+        help="open a page to watch runs, compare them, and teach a model",
+        description="Serve a page to watch runs, compare them, inspect a model and teach it.",
         allow_abbrev=False,
     )
     add = studio.add_argument
     add("folder", nargs="?", default="runs", metavar="FOLDER", help="where the runs are (default: runs)")
-    add("--model", metavar="MODEL", help="a model file to look at, try and teach; created if it does not exist")
+    add("--model", metavar="MODEL", help="a model file to inspect, try and teach; created if it does not exist")
     add("--host", default="127.0.0.1", help="address to listen on (default: this machine only); others require a token")
     add("--port", metavar="N", type=int, help="port (default: 8137, or the next free one)")
     add("--no-browser", action="store_true", help="only print the address")
@@ -136,8 +136,8 @@ def _add_reproduce(commands: Any) -> None:
         metavar="N or ORDER,...",
         help="class orders: number or list (default: the paper's at full scale)",
     )
-    add("--fidelity", choices=("released", "paper"), default="released", help="fidelity of PODNet (default: released)")
-    add("--recipe", metavar="NAME", help="hyper-parameters of all rows by name: fast has fewer epochs in later tasks")
+    add("--fidelity", choices=("released", "paper"), default="released", help="form of PODNet (default: released)")
+    add("--recipe", metavar="NAME", help="a named set of hyper-parameters: fast has fewer epochs in later tasks")
     add(
         "--set",
         metavar="ROW:OPTION=VALUE,...",
