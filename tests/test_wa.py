@@ -21,8 +21,8 @@ def network():
 
 
 def norms(rows):
-    """The length of each class's weights, in a loop."""
-    return [sum(x * x for x in row) ** 0.5 for row in rows.tolist()]
+    """The L1 norm of each class's weights, in a loop."""
+    return [sum(abs(x) for x in row) for row in rows.tolist()]
 
 
 def mean(values):
@@ -49,6 +49,26 @@ def test_aligning_multiplies_the_outputs_of_new_classes_and_no_others(network):
     ratio = after[:, 3:] / before[:, 3:]
     torch.testing.assert_close(ratio, torch.full_like(ratio, float(ratio[0, 0])))
     assert ratio[0, 0] < 0.5
+
+
+def test_many_small_weights_are_as_long_as_few_large_ones(network):
+    """Not so by Euclidean length: new classes with more, smaller weights would seem too short, and be raised."""
+    old, new = network.classifier.weights
+    with torch.no_grad():
+        old.zero_()[:, :8] = 1.0
+        new.zero_()[:, :32] = 0.45  # longer by 1.8, but shorter in Euclidean terms
+        WA().after_task(network, [], {})
+    assert norms(new) == pytest.approx([8.0, 8.0])
+    assert norms(old) == pytest.approx([8.0, 8.0, 8.0])
+
+
+def test_new_classes_are_never_raised(network):
+    with torch.no_grad():
+        network.classifier.weights[1].mul_(0.01)
+    images = torch.randn(3, 1, 8, 8)
+    before = network(images).logits
+    WA().after_task(network, [], {})
+    assert torch.equal(network(images).logits, before)
 
 
 def test_the_first_task_has_nothing_to_align():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from podnet.data.augment import Intensity
 from podnet.methods.base import DIGITS, Method, State
-from podnet.methods.phases import Phase, balanced, class_weights, stepwise
+from podnet.methods.phases import Phase, balanced, class_weights, stepwise, warmed_up
 from podnet.nets.branches import Branches, BranchesClassifier
 from podnet.nets.network import Network, Outputs
 
@@ -23,13 +23,14 @@ from podnet.nets.network import Network, Outputs
 class DER(Method):
     """A new branch for each task, trained beside the frozen ones; then a new classifier on balanced images.
 
-    Defaults are the authors' for CIFAR-100. Their network there is a ResNet-18 for small images; ours is ResNet-32, as
-    for all methods here. As in the paper, the classifier of a new task begins with the old weights; the released code
-    begins at random, and again after the warm-up.
+    Defaults are the authors' for CIFAR-100. Their network there is a ResNet-18 for small images, with ReLU before the
+    features; ours is ResNet-32, as for all methods here. As in the paper, the classifier of a new task begins with the
+    old weights; the released code begins at random, and again after the warm-up. The first task is trained as the later
+    ones are; for a first task of 50 classes the authors' script has 200 epochs and other milestones.
     """
 
     epochs: int = 170
-    warmup_epochs: int = 9  # the tenth epoch is the first at the full learning rate
+    warmup: float = 0.053  # the learning rate rises over this share of the epochs: the first 9 of 170
     milestones: tuple[float, ...] = (0.647, 0.765)  # 110 and 130 of 170 epochs; then a tenth of the learning rate
     lambda_a: float = 1.0  # weight of the auxiliary loss
     temperature: float = 5.0  # δ, when the classifier is trained again
@@ -47,14 +48,14 @@ class DER(Method):
     presets = {
         "imagenet": {
             "epochs": 220,
-            "warmup_epochs": 19,
+            "warmup": 0.086,
             "milestones": (0.364, 0.636, 0.818, 0.909),
             "temperature": 1.0,
             "batch_size": 256,
             "intensity": "none",
             "backbone": "resnet18",
         },
-        "digits": {**DIGITS, "warmup_epochs": 2, "classifier_epochs": 20},
+        "digits": {**DIGITS, "classifier_epochs": 20},
     }
 
     def classifier(self, dim: int) -> BranchesClassifier:
@@ -74,11 +75,12 @@ class DER(Method):
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
         helped = old > 0 and self.lambda_a > 0
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
         train = Phase(
             "train",
             lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
             self.epochs,
-            stepwise(self.lr, self.epochs, self.milestones, 0.1),
+            warmed_up(lr, round(self.warmup * self.epochs)),
             parameters=with_auxiliary if helped else newest_branch,
             penalty=self.auxiliary if helped else None,
         )

@@ -24,8 +24,9 @@ class EWC(Method):
     of the squared gradients of log p(y | x), y being the true class. New classes have no penalty.
 
     λ F is cut at 1 / lr: above, gradient descent would overshoot the anchor and diverge. Neither paper has CIFAR-100: λ
-    is the default of FACIL (Masana et al., 2022), epochs and learning rate are those of replay. Without a memory the
-    loss is among the new classes only, so a task of a single class learns nothing.
+    is the default of FACIL (Masana et al., 2022), where F is smaller, because it squares the gradients of batches, and
+    leaves the classifier out. Epochs and learning rate are those of replay. In a batch without exemplars the loss is
+    among the new classes only, so without a memory a task of a single class learns nothing.
 
     State, for each parameter: `fisher.NAME` and `anchor.NAME`.
     """

@@ -17,9 +17,10 @@ from podnet.nets.network import Outputs
 class LwF(Method):
     """The outputs of the old network on the new images are kept: λ_o L_old + L_new, equations 1 to 3.
 
-    L_old is the cross-entropy of the softened outputs, softmax(o / T), of old classes. Without a memory L_new is among
-    the new classes only, as in the paper, so a task of a single class learns nothing. With exemplars, which the paper
-    does not have, L_new is among all classes. The paper's warm-up of the new outputs is left out. The paper has no
+    L_old is the cross-entropy of the softened outputs, softmax(o / T), of all old classes together, as in FACIL (Masana
+    et al., 2022); in the paper each old task has a softmax of its own. Without a memory L_new is among the new classes
+    only, as in the paper, so a task of a single class learns nothing. In a batch with exemplars, which the paper does
+    not have, L_new is among all classes. The paper's warm-up of the new outputs is left out. The paper has no
     CIFAR-100: epochs and learning rate are those of replay.
     """
 

@@ -19,9 +19,10 @@ class SSIL(Method):
     """L_SS + L_TKD: old and new classes never meet in one softmax, and each old task is distilled by its own.
 
     The paper draws 128 new images and 32 exemplars for each batch. Here a batch has both as often as there are images
-    of them. A task needs at least two classes: the softmax of a single one is always 1. The paper has no CIFAR-100:
-    these are its hyper-parameters for ImageNet. The learning rate of task t begins at lr / (t + 1), as in the authors'
-    code.
+    of them. A task needs at least two classes: the softmax of a single one is always 1, so nothing raises its output.
+    The paper has no CIFAR-100: these are its hyper-parameters for ImageNet. The learning rate of task t begins at
+    lr / (t + 1), as in the authors' code, which also has a quarter of the epochs after the first task (--step-epochs
+    25); here all tasks have as many.
 
     State: `sizes`, the number of classes of each task so far.
     """

@@ -37,28 +37,29 @@ class PositiveClassifier(GrowingClassifier):
 class WA(Method):
     """Distillation, (1 - λ) L_CE + λ L_KD with λ = old / (old + new), then weight aligning.
 
-    After a task the weights of new classes, and so their outputs, are multiplied by γ = mean ‖w_old‖ / mean ‖w_new‖.
-    The classifier gets features after ReLU and has no negative weights. Epochs, learning rates and weight decay are
-    those of BiC, whose protocol the paper follows.
+    After a task the weights of new classes, and so their outputs, are multiplied by γ = mean ‖w_old‖ / mean ‖w_new‖,
+    but not by more than 1. The norm is the sum of the weights: as in the authors' code, whose classifier gets features
+    after ReLU and has no negative weights either. Unlike there, the old classes begin a task with their old weights,
+    not at random, and the weight decay is the same in all tasks, not divided by their number so far.
     """
 
     epochs: int = 250
+    batch_size: int = 32
     milestones: tuple[float, ...] = (0.4, 0.6, 0.8)  # a tenth of the learning rate after these shares of the epochs
-    weight_decay: float = 2e-4
+    weight_decay: float = 1e-4
     temperature: float = 2.0
 
     name = "wa"
     summary = "Softmax distillation, then the norms of the new classes' weights are aligned (Zhao et al., 2020)"
     idea = "distillation"
     year = 2020
-    verified = "loops written from the paper's equations; hyper-parameters of BiC"
+    verified = "loops written from the paper's equations; the authors' norm and hyper-parameters"
     positive = Method.positive | {"temperature"}
     later = frozenset({"temperature"})
     presets = {
         "imagenet": {
             "epochs": 100,
             "milestones": (0.3, 0.6, 0.8, 0.9),
-            "weight_decay": 1e-4,
             "batch_size": 256,
             "backbone": "resnet18",
         },
@@ -87,5 +88,6 @@ class WA(Method):
     def after_task(self, network: Network, batches: Batches, state: State) -> State:
         *old, new = (weight.detach().clamp_(min=0) for weight in network.classifier.weights)  # each (classes, D)
         if old:
-            new *= torch.cat(old).norm(dim=1).mean() / new.norm(dim=1).mean().clamp(min=TINY)  # γ
+            gamma = torch.cat(old).sum(1).mean() / new.sum(1).mean().clamp(min=TINY)
+            new *= gamma.clamp(max=1)
         return state
