@@ -7,8 +7,9 @@ import sys
 from typing import Any, NoReturn
 
 from podnet import __version__
+from podnet.cli.commands import add_command
 from podnet.cli.engine_options import add_engine_options
-from podnet.cli.model_options import add_model_commands, as_sentence
+from podnet.cli.model_options import add_model_commands
 from podnet.cli.run_options import add_run_commands
 from podnet.errors import ConfigError
 
@@ -37,58 +38,53 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"podnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     add_model_commands(commands)
-    demo = _command(commands, "demo", "see forgetting, and what helps, on the embedded digits")
+    demo = add_command(commands, "demo", "see forgetting, and what helps, on the embedded digits")
     demo.add_argument("--output", metavar="FOLDER", default="runs/demo", help="where to write (default: runs/demo)")
     demo.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     add_run_commands(commands)
     _add_reproduce(commands)
-    report = _command(commands, "report", "write tables, figures and a page about runs")
+    report = add_command(commands, "report", "write tables, figures and a page about runs")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     report.add_argument("--output", metavar="FOLDER", default="report", help="where to write (default: report)")
-    compare = _command(commands, "compare", "print runs side by side")
+    compare = add_command(commands, "compare", "print runs side by side")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
     _add_studio(commands)
-    methods = _command(commands, "methods", "list the methods, or the options of one")
+    methods = add_command(commands, "methods", "list the methods, or the options of one")
     methods.add_argument("name", nargs="?", help="a method, or your own: FILE.py:CLASS")
-    bench = _command(commands, "bench", "measure the speed on this machine")
+    bench = add_command(commands, "bench", "measure the speed on this machine")
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="only these measurements, such as iteration or step")
     bench.add_argument("--quick", action="store_true", help="fewer rounds, and only the quick groups")
     bench.add_argument("--output", metavar="FILE", default="bench.json", help="where to write (default: bench.json)")
     bench.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, as in reproduce)")
-    _command(commands, "datasets", "list the datasets")
+    add_command(commands, "datasets", "list the datasets")
     _add_checks(commands)
     return parser, dict(commands.choices)
 
 
-def _command(commands: Any, name: str, words: str) -> Parser:
-    parser: Parser = commands.add_parser(name, help=words, description=as_sentence(words), allow_abbrev=False)
-    return parser
-
-
 def _add_checks(commands: Any) -> None:
-    check = commands.add_parser(
+    check = add_command(
+        commands,
         "check",
-        help="look for damage in a model file or a run folder",
+        "look for damage in a model file or a run folder",
         description="Verify the checksums and the structure of a model file or a run folder, and say what can be "
         "recovered. Nothing is changed. Exit code 0: whole, 1: damaged.",
-        allow_abbrev=False,
     )
     check.add_argument("path", metavar="FILE|RUN", help="a model file or a run folder")
-    commands.add_parser(
+    add_command(
+        commands,
         "doctor",
-        help="what this installation has, what is broken, and how to fix it",
+        "what this installation has, what is broken, and how to fix it",
         description="Tell what this installation has, what is broken, and the command that fixes it. Nothing is "
         "downloaded. Exit code 0: nothing is broken, 1: something is.",
-        allow_abbrev=False,
     )
 
 
 def _add_studio(commands: Any) -> None:
-    studio = commands.add_parser(
+    studio = add_command(
+        commands,
         "studio",
-        help="a page to watch runs, compare them, and teach a model by hand",
+        "a page to watch runs, compare them, and teach a model by hand",
         description="Serve a page to watch runs, compare them, look into a model and teach it by hand.",
-        allow_abbrev=False,
     )
     add = studio.add_argument
     add("folder", nargs="?", default="runs", metavar="FOLDER", help="where the runs are (default: runs)")
@@ -101,13 +97,12 @@ def _add_studio(commands: Any) -> None:
 
 
 def _add_reproduce(commands: Any) -> None:
-    reproduce = commands.add_parser(
+    reproduce = add_command(
+        commands,
         "reproduce",
-        help="run a table or figure of the paper",
+        "run a table or figure of the paper",
         description="Run a table or figure of the paper; finished runs are not repeated.",
         epilog=REPRODUCE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = reproduce.add_argument
     add("name", nargs="?", metavar="NAME", help="a table or figure, see --list; or all")
@@ -131,11 +126,7 @@ def _add_reproduce(commands: Any) -> None:
         help="a further row: your own method, FILE.py:CLASS, or one of 'podnet methods'; may be given several times",
     )
     add("--columns", metavar="COLUMN,...", help="only these columns of the table")
-    add(
-        "--orders",
-        metavar="N or ORDER,...",
-        help="class orders: number or list (default: the paper's at full scale)",
-    )
+    add("--orders", metavar="N or ORDER,...", help="class orders: number or list (default: the paper's at full scale)")
     add("--fidelity", choices=("released", "paper"), default="released", help="fidelity of PODNet (default: released)")
     add("--recipe", metavar="NAME", help="hyper-parameters of all rows by name: fast has fewer epochs in later tasks")
     add(

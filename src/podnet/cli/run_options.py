@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from podnet.cli.commands import add_command
+
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
 'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
@@ -106,35 +108,23 @@ EXPERIMENT_OPTIONS = tuple(option.removeprefix("--").replace("-", "_") for optio
 
 
 def add_run_commands(commands: Any) -> None:
-    run = _command(
+    run = add_command(
         commands,
         "run",
         "learn the classes of a dataset in tasks",
-        "Learn the classes of a dataset in tasks, testing on all classes seen after each.",
-        RUN_EXAMPLES,
+        description="Learn the classes of a dataset in tasks, testing on all classes seen after each.\n" + RUN_HELP,
+        epilog=RUN_EXAMPLES,
     )
     _add(run, EXPERIMENT + CONFIG + RUN)
-    search = _command(
+    search = add_command(
         commands,
         "search",
         "search good hyper-parameters of a method, without the test images",
-        "Run an experiment with several values of some hyper-parameters and print the best, measured on held-out\n"
-        "training images (--validation, default 0.1). Takes all options of 'podnet run'.",
-        SEARCH_EXAMPLES,
+        description="Run an experiment with several values of some hyper-parameters and print the best, measured on "
+        "held-out\ntraining images (--validation, default 0.1). Takes all options of 'podnet run'.\n" + RUN_HELP,
+        epilog=SEARCH_EXAMPLES,
     )
     _add(search, EXPERIMENT + CONFIG + SEARCH)
-
-
-def _command(commands: Any, name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{description}\n{RUN_HELP}",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return parser
 
 
 def _add(parser: argparse.ArgumentParser, table: Table) -> None:
