@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,6 +77,11 @@ def in_words(names: Iterable[str], most: int = 10) -> str:
         words = [*words[:most], f"{len(words) - most} more"]
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, with dots if there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 def printable(name: str | Path) -> str:
