@@ -66,10 +66,6 @@ def test_modules_stay_small():
 
 
 MOST_LINES, MOST_PARAMETERS = 40, 7
-# Still to be cut; nothing may be added. A function that is short enough must go from here.
-TOO_LONG = {
-    "cli/parser.py:_add_reproduce",  # a table of options
-}
 
 
 def functions():
@@ -87,7 +83,7 @@ def parameters(node):
 
 def test_functions_stay_short_and_take_few_parameters():
     found = list(functions())
-    assert {name for name, node in found if node.end_lineno - node.lineno >= MOST_LINES} == TOO_LONG
+    assert not [name for name, node in found if node.end_lineno - node.lineno >= MOST_LINES]
     assert not [name for name, node in found if len(parameters(node)) > MOST_PARAMETERS]
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 from podnet import __version__
-from podnet.cli.commands import add_command
+from podnet.cli.commands import SWITCH, Flags, Table, add_command, add_options
 from podnet.cli.engine_options import add_engine_options
 from podnet.cli.model_options import add_model_commands
 from podnet.cli.run_options import add_run_commands
@@ -23,6 +23,56 @@ examples:
   podnet reproduce all --scale smoke                                       everything, tiny, on embedded data
   podnet reproduce cifar100 --data-path ... --engine ray --gpus-per-run 0.5
   podnet reproduce cifar100 --data-path ... --engine slurm --gpus-per-run 1 --slurm partition=gpu,time=24:00:00"""
+
+
+REPRODUCE: Table = (
+    ("--list", None, "list the names"),
+    ("--scale", None, "scale of the runs (default: full, the paper's)"),
+    ("--data-path", "PATH", "where the dataset is (smoke uses the embedded digits)"),
+    ("--output", "FOLDER", "folder for runs and reports (default: reproduction)"),
+    ("--only", "ROW,...", "only these rows of the table"),
+    (
+        "--add",
+        "METHOD",
+        "a further row: your own method, FILE.py:CLASS, or one of 'podnet methods'; may be given several times",
+    ),
+    ("--columns", "COLUMN,...", "only these columns of the table"),
+    ("--orders", "N or ORDER,...", "class orders: number or list (default: the paper's at full scale)"),
+    ("--fidelity", None, "fidelity of PODNet (default: released)"),
+    ("--recipe", "NAME", "hyper-parameters of all rows by name: fast has fewer epochs in later tasks"),
+    (
+        "--set",
+        "ROW:OPTION=VALUE,...",
+        "other hyper-parameters for a row, such as GradCam:lambda_c=0.03; may be given several times",
+    ),
+    (
+        "--jobs",
+        "N",
+        "runs at the same time (default: one per core, at most 8; with a GPU 1; on a cluster as many as fit)",
+    ),
+    ("--imagenet-path", "PATH", "where ImageNet is, when --data-path is CIFAR-100 (for all)"),
+    ("--subset", None, "classes of imagenet100: released (default), ucir or a file with one synset per line"),
+    ("--unreadable", "error|skip", "for photos that cannot be read: stop the run (default) or skip them"),
+    ("--workers", "N", "decoding processes per run (default: its share of the cores)"),
+    ("--threads", "N", "CPU threads per run (default: its share of the cores; cluster: 1)"),
+    ("--device", None, "cpu, cuda, cuda:1 ... (default: auto, a GPU if there is one)"),
+    ("--resume", None, "continue existing runs (default)"),
+    ("--dry-run", None, "list the runs, their settings and estimated times"),
+)
+REPRODUCE_FLAGS: Flags = {
+    "--list": SWITCH,
+    "--scale": {"choices": ("full", "small", "smoke"), "default": "full"},
+    "--output": {"default": "reproduction"},
+    "--add": {"action": "append", "default": []},
+    "--fidelity": {"choices": ("released", "paper"), "default": "released"},
+    "--set": {"action": "append", "default": []},
+    "--jobs": {"type": int},
+    "--workers": {"type": int},
+    "--threads": {"type": int},
+    "--device": {"default": "auto"},
+    "--resume": {"action": argparse.BooleanOptionalAction, "default": True},
+    "--dry-run": SWITCH,
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,52 +154,6 @@ def _add_reproduce(commands: Any) -> None:
         description="Run a table or figure of the paper; finished runs are not repeated.",
         epilog=REPRODUCE_EXAMPLES,
     )
-    add = reproduce.add_argument
-    add("name", nargs="?", metavar="NAME", help="a table or figure, see --list; or all")
-    add("--list", action="store_true", help="list the names")
-    add(
-        "--scale",
-        choices=("full", "small", "smoke"),
-        default="full",
-        help="scale of the runs (default: full, the paper's)",
-    )
-    add("--data-path", metavar="PATH", help="where the dataset is (smoke uses the embedded digits)")
-    add(
-        "--output", metavar="FOLDER", default="reproduction", help="folder for runs and reports (default: reproduction)"
-    )
-    add("--only", metavar="ROW,...", help="only these rows of the table")
-    add(
-        "--add",
-        metavar="METHOD",
-        action="append",
-        default=[],
-        help="a further row: your own method, FILE.py:CLASS, or one of 'podnet methods'; may be given several times",
-    )
-    add("--columns", metavar="COLUMN,...", help="only these columns of the table")
-    add("--orders", metavar="N or ORDER,...", help="class orders: number or list (default: the paper's at full scale)")
-    add("--fidelity", choices=("released", "paper"), default="released", help="fidelity of PODNet (default: released)")
-    add("--recipe", metavar="NAME", help="hyper-parameters of all rows by name: fast has fewer epochs in later tasks")
-    add(
-        "--set",
-        metavar="ROW:OPTION=VALUE,...",
-        action="append",
-        default=[],
-        help="other hyper-parameters for a row, such as GradCam:lambda_c=0.03; may be given several times",
-    )
-    add(
-        "--jobs",
-        metavar="N",
-        type=int,
-        help="runs at the same time (default: one per core, at most 8; with a GPU 1; on a cluster as many as fit)",
-    )
-    add("--imagenet-path", metavar="PATH", help="where ImageNet is, when --data-path is CIFAR-100 (for all)")
-    add("--subset", help="classes of imagenet100: released (default), ucir or a file with one synset per line")
-    add(
-        "--unreadable", metavar="error|skip", help="for photos that cannot be read: stop the run (default) or skip them"
-    )
-    add("--workers", metavar="N", type=int, help="decoding processes per run (default: its share of the cores)")
-    add("--threads", metavar="N", type=int, help="CPU threads per run (default: its share of the cores; cluster: 1)")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: auto, a GPU if there is one)")
-    add("--resume", action=argparse.BooleanOptionalAction, default=True, help="continue existing runs (default)")
-    add("--dry-run", action="store_true", help="list the runs, their settings and estimated times")
+    reproduce.add_argument("name", nargs="?", metavar="NAME", help="a table or figure, see --list; or all")
+    add_options(reproduce, REPRODUCE, REPRODUCE_FLAGS)
     add_engine_options(reproduce)
