@@ -66,11 +66,6 @@ def test_modules_stay_small():
 
 
 MOST_LINES, MOST_PARAMETERS = 40, 7
-# Still to be cut; nothing may be added. A function that is short enough must go from here.
-TOO_LONG = {
-    "cli/parser.py:_add_reproduce",  # a table of options
-}
-TOO_MANY_PARAMETERS = {"model/estimator.py:__init__"}  # scikit-learn wants each hyper-parameter named there
 
 
 def functions():
@@ -88,8 +83,8 @@ def parameters(node):
 
 def test_functions_stay_short_and_take_few_parameters():
     found = list(functions())
-    assert {name for name, node in found if node.end_lineno - node.lineno >= MOST_LINES} == TOO_LONG
-    assert {name for name, node in found if len(parameters(node)) > MOST_PARAMETERS} == TOO_MANY_PARAMETERS
+    assert not [name for name, node in found if node.end_lineno - node.lineno >= MOST_LINES]
+    assert not [name for name, node in found if len(parameters(node)) > MOST_PARAMETERS]
 
 
 def test_no_class_is_changed_under_an_object():

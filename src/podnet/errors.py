@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,6 +38,15 @@ class DamagedFileError(PodnetError):
 
 class NotAModelError(PodnetError):
     """A picture or a folder where a model file is expected."""
+
+
+@contextmanager
+def importing(extra: str, need: str) -> Iterator[None]:
+    """Around the import of an optional package: if it is missing, the error tells the need and how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackageError(f"{need}: pip install 'podnet[{extra}]'.") from error
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,11 @@ def in_words(names: Iterable[str], most: int = 10) -> str:
         words = [*words[:most], f"{len(words) - most} more"]
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, with dots if there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 def printable(name: str | Path) -> str:

@@ -20,7 +20,7 @@ from podnet.data.collection import read_collection
 from podnet.data.images import feed
 from podnet.data.photos import Photos
 from podnet.engine.learner import Learner
-from podnet.errors import MissingPackageError
+from podnet.errors import importing
 from podnet.methods.ridge import Ridge
 from podnet.model.lessons import teach
 from podnet.model.loading import load_model
@@ -98,10 +98,9 @@ class _Embedding(nn.Module):
 
 
 def _in_onnxruntime(learner: Learner, path: Path) -> Any:
-    try:
+    with importing("onnx", "the measurement 'lesson' needs onnxruntime"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingPackageError("the measurement 'lesson' needs onnxruntime: pip install 'podnet[onnx]'.") from error
+
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about itself

@@ -16,19 +16,11 @@ from podnet.bench.use import prediction, start
 
 Group = Callable[[bool], dict[str, Figure]]
 GROUPS: dict[str, Group] = {
-    "iteration": iteration,
-    "convolutions": convolutions,
-    "augmentation": augmentation,
-    "decoding": decoding,
-    "after_task": after_task,
-    "step": step,
-    "prediction": prediction,
-    "lesson": lesson,
-    "many_classes": many_classes,
-    "start": start,
-    "runs_at_once": runs_at_once,
-    "devices": devices,
-    "growth": growth,
+    group.__name__: group
+    for group in (
+        *(iteration, convolutions, augmentation, decoding, after_task, step, prediction, lesson),
+        *(many_classes, start, runs_at_once, devices, growth),
+    )
 }
 LONG = ("many_classes", "runs_at_once", "devices", "growth")  # skipped with --quick
 

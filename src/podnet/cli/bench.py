@@ -13,7 +13,7 @@ from rich.table import Table
 from podnet.bench.measure import Figure
 from podnet.bench.suite import GROUPS, LONG, measured
 from podnet.cli.printing import say
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, counted, nearest
 from podnet.io.files import write_atomically
 
 
@@ -28,10 +28,8 @@ def bench_command(known: argparse.Namespace) -> int:
     output = Path(known.output)
     if not output.parent.is_dir():
         raise ConfigError(f"the folder of {output} does not exist; create it or choose another --output.")
-    words = "1 thread" if known.threads == 1 else f"{known.threads} threads"
-    console.print(
-        f"{words}; each value is the median of several rounds, with the lowest and the highest", soft_wrap=True
-    )
+    words = "each value is the median of several rounds, with the lowest and the highest"
+    console.print(f"{counted(known.threads, 'thread')}; {words}", soft_wrap=True)
     found: dict[str, Figure] = {}
     for name, figures in measured(groups, known.quick, known.threads):
         found |= figures

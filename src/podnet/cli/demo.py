@@ -50,7 +50,9 @@ def demo_command(known: argparse.Namespace) -> int:
         console.print(f"\n{place} of {len(METHODS)}: {label}", highlight=False)
         _learn(resolve({"method": name, **PROTOCOL, "seed": known.seed}), runs[name], console)
         series[name] = runs[name].results()
-    console.print("", _table(series), "", _moral(series), sep="\n", highlight=False)
+    kept = [f"{METHODS[name]} {measured(results, 'first')[-1]:.0f} %" for name, results in series.items()]
+    moral = f"Accuracy on the first five digits, after all ten: {', '.join(kept)}."
+    console.print("", _table(series), "", moral, sep="\n", highlight=False)
     figure = figure_of([_panel(series, measure) for measure in MEASURES])
     picture, *_ = save_figure(figure, output / "forgetting")
     groups = {METHODS[name]: [record] for name, record in runs.items()}
@@ -85,11 +87,6 @@ def _table(series: Mapping[str, Results]) -> Table:
     for i, count in enumerate(seen):
         table.add_row(str(count), *(number(column[i]) for column in columns))
     return table
-
-
-def _moral(series: Mapping[str, Results]) -> str:
-    kept = [f"{METHODS[name]} {measured(results, 'first')[-1]:.0f} %" for name, results in series.items()]
-    return f"Accuracy on the first five digits, after all ten: {', '.join(kept)}."
 
 
 def _panel(series: Mapping[str, Results], measure: str) -> Panel:

@@ -17,6 +17,7 @@ from rich.progress import (
 
 from podnet.cli.printing import say
 from podnet.engine.training import Epoch, Iteration, steps
+from podnet.errors import some
 from podnet.runs.loop import Notice, Record, TaskDone, TaskStarted
 
 
@@ -63,8 +64,7 @@ def _line(record: Record) -> str | None:
     if isinstance(record, Notice):
         return f"note: {record.text}"
     if isinstance(record, TaskStarted):
-        names = ", ".join(record.class_names[:8]) + (" ..." if len(record.class_names) > 8 else "")
-        new = len(record.class_names)
+        names, new = some(record.class_names, most=8), len(record.class_names)
         more = f", more images of {record.refreshed} old" if record.refreshed else ""
         return f"task {record.task} of {record.tasks - 1}: {new} new, {record.old} old classes ({names}){more}"
     if isinstance(record, Epoch):

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from podnet.cli.commands import add_command
 from podnet.errors import PodnetError, printable
 from podnet.io.files import expanded
 from podnet.metrics import INFERENCES, REJECT
@@ -43,15 +44,9 @@ def add_model_commands(commands: Any) -> None:
     card.add_argument("--output", metavar="FILE", help="output file (default: MODEL with the suffix .md)")
 
 
-def as_sentence(words: str) -> str:
-    """What a command does, as its own help begins."""
-    return f"{words[0].upper()}{words[1:]}."
-
-
 def _command(commands: Any, name: str, words: str, file: str = "a model file", **more: Any) -> argparse.ArgumentParser:
     """The parser of a command whose first argument is a model."""
-    more = {"description": as_sentence(words), "formatter_class": argparse.RawDescriptionHelpFormatter} | more
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False, **more)
+    parser = add_command(commands, name, words, **more)
     parser.add_argument("model", metavar="MODEL", help=file)
     return parser
 

@@ -47,6 +47,13 @@ def failure_of(work: Callable[[], object]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+def say_failed(console: Console, sentences: Sequence[str]) -> int:
+    """Print what failed, at the end of a command that went on with the rest; its exit code."""
+    for sentence in sentences:
+        say(console, f"failed: {sentence}")
+    return 1 if sentences else 0
+
+
 def plain_table(*columns: str) -> Table:
     """A table without lines: names on the left, numbers on the right."""
     table = Table(box=None)

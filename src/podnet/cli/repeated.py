@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from podnet.cli.given import Chosen, resumed
-from podnet.cli.printing import failure_of, say
+from podnet.cli.printing import failure_of, say, say_failed
 from podnet.errors import ConfigError, PodnetError
 from podnet.processes import is_member
 from podnet.report.averages import comparison_grid
@@ -56,9 +56,7 @@ def repeat(known: argparse.Namespace, wanted: dict[str, Any], perform: Perform) 
         if sentence := failure_of(going_on):
             failed.append(f"{run.record.folder.name}: {sentence}")
     _say_means(console, folder, [run.record for run in runs if _finished(run.record)])
-    for sentence in failed:
-        say(console, f"failed: {sentence}")
-    return 1 if failed else 0
+    return say_failed(console, failed)
 
 
 def _folder(known: argparse.Namespace, wanted: Mapping[str, Any]) -> Path:

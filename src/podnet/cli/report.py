@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from podnet.cli.printing import say
-from podnet.errors import PodnetError
+from podnet.errors import PodnetError, counted
 from podnet.report.averages import comparison_grid, size_grid, transfer_grid
 from podnet.report.compare import Captioned, comparison_panel, described, grouped, write_report
 from podnet.report.grid import Grid, rich_tables
@@ -33,11 +33,10 @@ def report_command(known: argparse.Namespace) -> int:
     runs = _find_runs(known.runs, console)
     groups = grouped(runs)
     pairs = [(label, run) for label, members in groups.items() for run in members]
-    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     grids = _grids(groups)
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
     intro = "All numbers in percent; lower forgetting is better."
-    path = write_report(output, f"Report of {count}", intro, [*grids, curves], pairs)
+    path = write_report(output, f"Report of {counted(len(runs), 'run')}", intro, [*grids, curves], pairs)
     _print(grids, console)
     say(console, f"report: {path}")
     return 0
@@ -85,10 +84,7 @@ def _find_runs(folders: Sequence[str], console: Console) -> list[Run]:
             raise PodnetError(f"nothing to show: no task is finished in {folder} yet.")
         shown = _without_first_tasks(started)
         if left_out := len(started) - len(shown):
-            say(
-                console,
-                f"note: skipped {left_out} run{'s' * (left_out > 1)} in {folder} with only a shared first task.",
-            )
+            say(console, f"note: skipped {counted(left_out, 'run')} in {folder} with only a shared first task.")
         found |= {run.folder.resolve(): run for run in _by_label(shown)}
     return list(found.values())
 

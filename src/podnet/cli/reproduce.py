@@ -17,10 +17,10 @@ from rich.table import Column, Table
 
 from podnet.cli.display import bar
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
-from podnet.cli.printing import say
+from podnet.cli.printing import say, say_failed
 from podnet.data import SOURCES, Dataset
 from podnet.engine.device import choose_device
-from podnet.errors import ConfigError, nearest
+from podnet.errors import ConfigError, counted, nearest
 from podnet.methods import find_method
 from podnet.paper.catalogue import BENCHMARKS, Benchmark
 from podnet.paper.engines import Engine, make_engine
@@ -71,9 +71,7 @@ def reproduce_command(known: argparse.Namespace) -> int:
         if isinstance(grid, Grid):
             console.print(*rich_tables(grid, console.width), sep="\n")
     say(console, f"report: {page}")
-    for sentence in failed:
-        say(console, f"failed: {sentence}")
-    return 1 if failed else 0
+    return say_failed(console, failed)
 
 
 def _default_jobs(device: str) -> int:
@@ -188,7 +186,7 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
     console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
     jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
     took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
-    starts = f" and {len(firsts)} shared first task{'s' * (len(firsts) > 1)}" if firsts else ""
+    starts = f" and {counted(len(firsts), 'shared first task')}" if firsts else ""
     console.print(f"{len(runs)} runs{starts}, {took} on this machine at its current load.", highlight=False)
     return 0
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from podnet.cli.display import show
 from podnet.cli.given import Chosen, base_of, given_options, resumed
+from podnet.cli.printing import say
 from podnet.cli.repeated import is_repeated, repeat
 from podnet.engine.device import choose_device
 from podnet.engine.launch import launch
@@ -74,18 +75,15 @@ def _show(records: Iterator[Record], record: Run, experiment: Experiment) -> Non
     """Show a run to its end, then write its table and page."""
     console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
-    console.print(f"{title}, into {record.folder}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"{title}, into {record.folder}")
     show(records, console)
     results = record.results()
     console.print(results_table(results, title))
     reason = why_missing(results) or experiment.method.no_inference
-    for text in filter(None, (reason, summary(results), size_summary(results), _draw(record, title))):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _draw(record: Run, title: str) -> str:
     draw_run(record, title)
-    return f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
+    report = f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
+    for text in filter(None, (reason, summary(results), size_summary(results), report)):
+        say(console, text)
 
 
 def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
+
+from podnet.cli.commands import SWITCH, Flags, Table, add_command, add_options
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
@@ -21,8 +22,6 @@ SEARCH_EXAMPLES = """\
 examples:
   podnet search --over lr=0.01..0.2 --over lambda_c=1,3,5 --trials 10 --output runs/search
   podnet search --method ucir --over lambda_base=1..20 --trials 20 --base 5 --epochs 10 --output runs/ucir"""
-
-Table = tuple[tuple[str, str | None, str], ...]  # option, what stands for its value in the help, help
 
 # What determines the results. `const` options are in FLAGS.
 EXPERIMENT: Table = (
@@ -90,8 +89,7 @@ SEARCH: Table = (
     ("--inference", "cnn|nme", "whose average incremental accuracy to maximise (default: cnn)"),
     ("--output", "FOLDER", "folder of the trials; an existing search is continued"),
 )
-SWITCH: dict[str, Any] = {"action": "store_true"}
-FLAGS: dict[str, dict[str, Any]] = {
+FLAGS: Flags = {
     "--compile": {"action": "store_const", "const": "true"},
     "--freeze": {"nargs": "?", "const": "true"},
     "--resume": {"nargs": "?", "const": ""},
@@ -106,39 +104,20 @@ EXPERIMENT_OPTIONS = tuple(option.removeprefix("--").replace("-", "_") for optio
 
 
 def add_run_commands(commands: Any) -> None:
-    run = _command(
+    run = add_command(
         commands,
         "run",
         "learn the classes of a dataset in tasks",
-        "Learn the classes of a dataset in tasks, testing on all classes seen after each.",
-        RUN_EXAMPLES,
+        description="Learn the classes of a dataset in tasks, testing on all classes seen after each.\n" + RUN_HELP,
+        epilog=RUN_EXAMPLES,
     )
-    _add(run, EXPERIMENT + CONFIG + RUN)
-    search = _command(
+    add_options(run, EXPERIMENT + CONFIG + RUN, FLAGS)
+    search = add_command(
         commands,
         "search",
         "search for good hyper-parameters of a method, without the test images",
-        "Run an experiment with several values of some hyper-parameters and print the best, measured on held-out\n"
-        "training images (--validation, default 0.1). Takes all options of 'podnet run'.",
-        SEARCH_EXAMPLES,
+        description="Run an experiment with several values of some hyper-parameters and print the best, measured on "
+        "held-out\ntraining images (--validation, default 0.1). Takes all options of 'podnet run'.\n" + RUN_HELP,
+        epilog=SEARCH_EXAMPLES,
     )
-    _add(search, EXPERIMENT + CONFIG + SEARCH)
-
-
-def _command(commands: Any, name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{description}\n{RUN_HELP}",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return parser
-
-
-def _add(parser: argparse.ArgumentParser, table: Table) -> None:
-    for option, metavar, words in table:
-        more = FLAGS.get(option, {})
-        shown: dict[str, Any] = {"metavar": metavar} if metavar and "choices" not in more else {}
-        parser.add_argument(option, help=words, **shown, **more)
+    add_options(search, EXPERIMENT + CONFIG + SEARCH, FLAGS)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from podnet.cli.display import show
 from podnet.cli.given import given_options, resumed
-from podnet.cli.printing import failure_of, plain_table, say
+from podnet.cli.printing import failure_of, plain_table, say, say_failed
 from podnet.cli.run_options import EXPERIMENT_OPTIONS
 from podnet.errors import ConfigError
 from podnet.io.files import locked
@@ -51,9 +51,7 @@ def search_command(known: argparse.Namespace, words: list[str], parser: argparse
         score = number(best.score(known.inference))
         say(console, f"best: trial {best.number}, {known.inference.upper()} {score} on held-out training images")
         say(console, f"with the test images: {_command(known, words, best)}")
-    for sentence in failed:
-        say(console, f"failed: {sentence}")
-    return 1 if failed else 0
+    return say_failed(console, failed)
 
 
 def _axes(known: argparse.Namespace, wanted: Mapping[str, Any], usual: Experiment) -> list[Axis]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.cifar_kinds import CIFAR10, CIFAR100, Kind
-from podnet.data.dataset import Dataset
+from podnet.data.dataset import Dataset, reading
 from podnet.data.unpickle import load_plain
 from podnet.errors import ConfigError, DataError
 
@@ -53,10 +53,8 @@ def _load(kind: Kind, path: Path, checksums: Mapping[str, str] | None, image_siz
         raise ConfigError(
             f"image_size is {image_size}; for {kind.title} it must be {SIDE}, or 16 or 8 to scale the images down."
         )
-    try:
+    with reading(path):
         origin, files = _find(kind, path)
-    except OSError as error:
-        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
     for name, data in files.items():
         _verify(data, (checksums or {}).get(name), f"{origin}: {name}")
     decode = _decode_python if kind.python.names in files else _decode_binary

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.images import Images
-from podnet.errors import DataError
+from podnet.errors import DataError, some
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Files and folders that cannot be read are a mistake of the user's."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,6 @@ class Dataset:
             counts = torch.bincount(targets, minlength=len(self.class_names))
             if empty := [self.class_names[i] for i in (counts == 0).nonzero().flatten().tolist()]:
                 raise DataError(
-                    f"{self.name}: no {part} images of {', '.join(empty[:5])}{' ...' if len(empty) > 5 else ''}; "
-                    "add at least one per class, or leave the class out."
+                    f"{self.name}: no {part} images of {some(empty)}; add at least one per class, "
+                    "or leave the class out."
                 )

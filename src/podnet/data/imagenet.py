@@ -6,8 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from torch import Tensor
 
 from podnet.data.arrays import BROKEN
 from podnet.data.augment import Transform
-from podnet.data.dataset import Dataset
+from podnet.data.dataset import Dataset, reading
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
-from podnet.errors import DataError, PodnetError, nearest, printable
+from podnet.errors import DataError, PodnetError, nearest, printable, some
 from podnet.io.files import cache_folder, write_atomically
 
 ENDINGS = (b".jpeg", b".jpg", b".png")  # in upper or lower case
@@ -58,11 +57,11 @@ def load_imagenet(
     classes = choose_classes(subset, train.classes)
     if absent := sorted(set(classes) - set(val.classes)):
         raise DataError(
-            f"{path}: train has {_some(absent)}, but val does not; add photos to val or leave the class out."
+            f"{path}: train has {_counted(absent)}, but val does not; add photos to val or leave the class out."
         )
     if subset == "all" and (strange := sorted(set(val.classes) - set(classes))):
         raise DataError(
-            f"{path}: val has {_some(strange)}, but train does not; remove it, or list the classes in --subset."
+            f"{path}: val has {_counted(strange)}, but train does not; remove it, or list the classes in --subset."
         )
 
     name = f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet"
@@ -90,15 +89,6 @@ def photo_dataset(name: str, train: Split, test: Split, classes: tuple[str, ...]
 
     shape = (3, how.image_size, how.image_size)
     return Dataset(name, *photos(train), *photos(test), classes, shape, Transform(MEAN, STD, pad=0, flip=True))
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Files and folders that cannot be read are a mistake of the user's."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
 
 
 SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file
@@ -136,15 +126,14 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
     wanted = set(filter(None, map(str.strip, lines)))
     if unknown := sorted(wanted - set(classes)):
         hint = nearest(unknown[0], classes)
-        raise DataError(f"{subset} lists {_some(unknown)}, but train has no such class; correct the list.{hint}")
+        raise DataError(f"{subset} lists {_counted(unknown)}, but train has no such class; correct the list.{hint}")
     if not wanted:
         raise DataError(f"{subset} lists no classes; write one per line.")
     return tuple(name for name in classes if name in wanted)
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-    return f"class {shown}" if len(names) == 1 else f"{len(names)} classes ({shown})"
+def _counted(names: Sequence[str]) -> str:
+    return f"class {names[0]}" if len(names) == 1 else f"{len(names)} classes ({some(names)})"
 
 
 def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) -> Split:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from podnet.data.dataset import Dataset
-from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset, reading
+from podnet.data.dataset import Dataset, reading
+from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset
 from podnet.data.photos import Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, printable

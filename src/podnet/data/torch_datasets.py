@@ -18,7 +18,7 @@ from podnet.data.dataset import Dataset
 from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset
 from podnet.data.photos import Unreadable
 from podnet.data.sources import FileNames
-from podnet.errors import DataError
+from podnet.errors import DataError, some
 
 LOADER = "default_loader"  # torchvision's; others may do anything
 LABELS = (int, np.integer, Tensor, np.ndarray)  # the last two of one number
@@ -53,7 +53,7 @@ def from_torch(
     known, other = _class_names(train), _class_names(test)
     if known is not None and other is not None and known != other:
         raise DataError(
-            f"{name}: the classes of train are {_some(known)}, those of test {_some(other)}; they must be the same, in "
+            f"{name}: the classes of train are {some(known)}, those of test {some(other)}; they must be the same, in "
             "the same order, because labels are positions in them."
         )
     names = class_names if class_names is not None else known
@@ -64,10 +64,6 @@ def from_torch(
         return photo_dataset(name, splits[0], splits[1], classes, Reading(image_size, workers, unreadable))
     pairs = [_arrays(each, part) for each, part in ((train, "train"), (test, "test"))]
     return from_arrays(pairs[0], pairs[1], names, name)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
 
 def _class_names(dataset: Any) -> Sequence[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -34,27 +35,19 @@ class Ranked(NamedTuple):
     indices: Tensor
 
 
+@dataclass(frozen=True, eq=False)
 class Pass:
     """One pass over images; what `wanted` takes from each batch is gathered at the end.
 
     Whole batches are assigned to the processes in turn, so the results equal those of a single process.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        transform: Transform,
-        device: torch.device,
-        mirror: bool = False,
-        team: Team = ALONE,
-        averages: bool = False,
-    ) -> None:
-        self.network = network
-        self.averages = averages  # each image with its mirror image
-        self.transform = transform
-        self.device = device
-        self.mirror = mirror
-        self.team = team
+    network: Network
+    transform: Transform
+    device: torch.device
+    mirror: bool = False
+    team: Team = ALONE
+    averages: bool = False  # each image with its mirror image
 
     def parts(self, images: Images) -> tuple[Tensor, ...]:
         """The indices of the batches of this process."""

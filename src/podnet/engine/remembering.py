@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,18 +18,16 @@ from podnet.methods.base import Method, State
 from podnet.nets.network import Outputs
 
 
+@dataclass(eq=False)
 class TaskBatches:
     """The images of a task, un-augmented: in batches, the same in every process, or as features, each computed once."""
 
-    def __init__(
-        self, through: Pass, images: Images, targets: Tensor, class_names: list[str], memory: ExemplarMemory
-    ) -> None:
-        self.through = through
-        self.images = images
-        self.targets = targets
-        self.class_names = class_names
-        self.memory = memory
-        self._features: tuple[Tensor, Tensor] | None = None
+    through: Pass
+    images: Images
+    targets: Tensor
+    class_names: list[str]
+    memory: ExemplarMemory
+    _features: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         parts = torch.arange(len(self.targets)).split(BATCH if isinstance(self.images, Tensor) else PHOTOS)
@@ -62,7 +61,7 @@ class TaskBatches:
         if self.memory.images is None or self.memory.targets is None:
             return self
         images, targets = join(self.images, self.memory.images), torch.cat([self.targets, self.memory.targets])
-        return TaskBatches(self.through, images, targets, self.class_names, self.memory)
+        return replace(self, images=images, targets=targets)
 
 
 def embedding(outputs: Outputs) -> tuple[Tensor, ...]:

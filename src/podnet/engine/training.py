@@ -96,14 +96,6 @@ def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
     return dict(terms)
 
 
-def _joined(terms: dict[str, Tensor], penalties: dict[str, Tensor], phase: Phase) -> dict[str, Tensor]:
-    if taken := terms.keys() & penalties.keys():
-        raise ConfigError(
-            f"the loss and the penalty of phase {phase.name} both return {min(taken)}; rename one of them."
-        )
-    return terms | penalties
-
-
 class Stepper:
     """Takes the optimiser steps of a phase. In a team, each process steps with the gradients of the whole batch."""
 
@@ -148,9 +140,14 @@ class Stepper:
         with torch.no_grad():
             old = self.teacher(batch.inputs, phase.attention) if self.teacher is not None else None
         terms = _scalars(phase.loss(student, old, batch.targets), phase)
-        if phase.penalty is not None:
-            terms = _joined(terms, _scalars(phase.penalty(self.network, student, batch.targets), phase), phase)
-        return terms
+        if phase.penalty is None:
+            return terms
+        penalties = _scalars(phase.penalty(self.network, student, batch.targets), phase)
+        if taken := terms.keys() & penalties.keys():
+            raise ConfigError(
+                f"the loss and the penalty of phase {phase.name} both return {min(taken)}; rename one of them."
+            )
+        return terms | penalties
 
 
 class _Means:

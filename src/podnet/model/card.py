@@ -54,7 +54,8 @@ def card(model: Model, title: str) -> str:
     entry, settings = model.history[-1], model.settings
     best = best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
-    rows = [(record, per_class.get(record.name)) for record in model.classes]
+    found = [per_class.get(record.name) for record in model.classes]
+    shares = ["–" if share is None else f"{share:.1f}" for share in found]
     kept = KEPT.get(settings.keep, counted(sum(model.exemplar_counts()), "small photo"))
     return CARD.format(
         index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
@@ -66,16 +67,12 @@ def card(model: Model, title: str) -> str:
         way="trained by PODNet" if settings.trained else "not trained, with ridge regression on its features",
         measured=_measured(model),
         classes="\n".join(
-            f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {_percent(own)} |"
-            for record, own in rows
+            f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {share} |"
+            for record, share in zip(model.classes, shares, strict=True)
         ),
         lessons=len(model.history),
         kept=kept if model.can_learn else "no data from its photos",
     )
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
 
 
 def _measured(model: Model) -> str:

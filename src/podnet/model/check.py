@@ -8,14 +8,7 @@ from pathlib import Path
 from podnet.errors import DamagedFileError, Finding, MissingPackageError, PodnetError, counted, printable, quoted
 from podnet.io.files import UNFINISHED, is_locked
 from podnet.io.tensors import load_tensors
-from podnet.model.changing import (
-    can_undo,
-    checkpoint_file,
-    earlier_files,
-    interrupted,
-    lock_file,
-    require_model,
-)
+from podnet.model.changing import can_undo, checkpoint_file, earlier_files, interrupted, lock_file, require_model
 from podnet.model.loading import load_model
 
 

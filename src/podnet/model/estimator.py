@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from podnet.model.settings import OPTIONS
 from podnet.processes import decoding_workers
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # its __init__ only stores, as scikit-learn wants it
 class PODNetClassifier(ClassifierMixin, BaseEstimator):
     """An image classifier that learns new classes at any call and keeps what it learned before.
 
@@ -72,42 +73,22 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         The seed; for training.
     """
 
-    def __init__(
-        self,
-        *,
-        backbone: str | None = None,
-        weights: str | None = None,
-        image_size: int | None = None,
-        train: str = "auto",
-        minutes: float | None = None,
-        keep: str | None = None,
-        exemplars: int | None = None,
-        mirror: bool | None = None,
-        epochs: int | None = None,
-        finetune_epochs: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        held_out: float | None = None,
-        inference: str | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.backbone = backbone
-        self.weights = weights
-        self.image_size = image_size
-        self.train = train
-        self.minutes = minutes
-        self.keep = keep
-        self.exemplars = exemplars
-        self.mirror = mirror
-        self.epochs = epochs
-        self.finetune_epochs = finetune_epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.held_out = held_out
-        self.inference = inference
-        self.device = device
-        self.random_state = random_state
+    backbone: str | None = None
+    weights: str | None = None
+    image_size: int | None = None
+    train: str = "auto"
+    minutes: float | None = None
+    keep: str | None = None
+    exemplars: int | None = None
+    mirror: bool | None = None
+    epochs: int | None = None
+    finetune_epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    held_out: float | None = None
+    inference: str | None = None
+    device: str = "auto"
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> PODNetClassifier:
         """Learn these images, of at least two classes, and forget all others."""

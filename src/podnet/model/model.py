@@ -103,10 +103,11 @@ class Model:
         if exemplars and self.held_out is not None:
             tensors |= {f"held_out.{name}": tensor for name, tensor in to_tensors(self.held_out).items()}
             tensors["held_out.targets"] = self.held_out_targets
+        classes = [asdict(record) for record in self.classes]
         meta = {
             "format": FORMAT,
             "settings": asdict(self.settings),
-            "classes": [_present(asdict(record)) for record in self.classes],
+            "classes": [{name: value for name, value in each.items() if value is not None} for each in classes],
             "history": self.history,
             "temperatures": self.temperatures,
             "held_out_digests": self.held_out_digests if exemplars else [],
@@ -139,10 +140,6 @@ class Model:
         if kept := self.learner.kept:
             self.temperatures = dict(zip(INFERENCES, kept["temperatures"].tolist(), strict=True))
             self.familiar = kept["familiar"]
-
-
-def _present(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if value is not None}
 
 
 def _without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -204,10 +204,6 @@ def _stage(
     return nn.Sequential(*blocks)
 
 
-def _every_second_pixel(inputs: int, outputs: int) -> nn.Module:
-    return EverySecondPixel()
-
-
 def _projection(inputs: int, outputs: int) -> nn.Module:
     return ConvNorm(inputs, outputs, 1, 2)
 
@@ -232,7 +228,7 @@ def resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """iCaRL's ResNet-32 for small images: widths 16, 32, 64; four maps, the fourth one block after the third; 64-d."""
     plan = zip((*SMALL, (64, 64, 1)), (5, 5, 4, 1), strict=True)
     stages = [
-        _stage(*row, _all_but_last(depth) if fidelity == "paper" else [False] * depth, _every_second_pixel)
+        _stage(*row, _all_but_last(depth) if fidelity == "paper" else [False] * depth, lambda *_: EverySecondPixel())
         for row, depth in plan
     ]
     return ResNet(channels, _small_stem(channels), stages, dim=64)

@@ -88,15 +88,13 @@ def replace_convolutions(module: nn.Module) -> None:
 
 
 def _ours(layer: nn.Module) -> Convolution | None:
-    if type(layer) is not nn.Conv2d or not _can_be_ours(layer):
+    if type(layer) is not nn.Conv2d or layer.in_channels != layer.out_channels or layer.in_channels not in WIDTHS:
+        return None
+    how = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, layer.padding_mode)
+    if how != ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros"):
         return None
     made = Convolution(layer.in_channels, layer.out_channels, 3, padding=1, bias=layer.bias is not None, device="meta")
     return with_tensors_of(layer, made)
-
-
-def _can_be_ours(conv: nn.Conv2d) -> bool:
-    how = (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
-    return how == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros") and conv.in_channels == conv.out_channels in WIDTHS
 
 
 def pixel_by_pixel(maps: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podnet.metrics import INFERENCES
-from podnet.paper.numbers import PAPER, Number, Numbers, by_inference, plain, reported, with_std
+from podnet.paper.numbers import PAPER, Number, Numbers, plain, reported, with_std
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _distillations(table: str, flat: bool) -> tuple[tuple[Row, ...], Numbers]:
     """Table 3b, or its version without POD-flat."""
     values = PAPER["ablation_distillation"][table]
     rows = tuple(_distillation(name, flat) for name in values)
-    return rows, by_inference((DISTILLATIONS[name], pair) for name, pair in values.items())
+    return rows, plain((DISTILLATIONS[name], pair) for name, pair in values.items())
 
 
 WITH_FLAT, WITH_FLAT_NUMBERS = _distillations("with_pod_flat", flat=True)
@@ -162,7 +162,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "Table 3a: parts of PODNet switched off",
             COMPONENTS,
             (ONE_CLASS,),
-            paper=by_inference(
+            paper=plain(
                 (row.label, numbers["acc"])
                 for row, numbers in zip(COMPONENTS, PAPER["ablation_components"]["rows"], strict=True)
             ),
@@ -189,7 +189,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "Table 4: exemplars per class",
             METHODS,
             tuple(Column(f"{m}", steps=50, memory_per_class=m) for m in MEMORIES),
-            paper=plain("memory_per_class", map(str, MEMORIES)),
+            paper=plain(PAPER["memory_per_class"]["rows"].items(), map(str, MEMORIES)),
             against="memory_per_class",
             axis="exemplars per class",
         ),
@@ -198,14 +198,14 @@ BENCHMARKS: dict[str, Benchmark] = {
             "Table 5a: 2000 exemplars in all",
             METHODS,
             steps(50, 10, memory_total=2000),
-            paper=plain("memory_total_2000", ("50 steps", "10 steps")),
+            paper=plain(PAPER["memory_total_2000"]["rows"].items(), ("50 steps", "10 steps")),
         ),
         Benchmark(
             "initial-task",
             "Table 5b: size of the initial task, then one class a step",
             METHODS,
             tuple(Column(f"{base}", base=base) for base in BASES),
-            paper=plain("initial_task_size", map(str, BASES)),
+            paper=plain(PAPER["initial_task_size"]["rows"].items(), map(str, BASES)),
             against="base",
             axis="classes of the initial task",
         ),

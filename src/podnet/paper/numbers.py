@@ -36,23 +36,10 @@ def reported(table: str) -> Numbers:
     return {(f"{row}*", f"{steps} steps"): Number(mean) for row, values in rows for steps, mean in values.items()}
 
 
-def plain(table: str, columns: Iterable[str]) -> Numbers:
-    """A table with one number per column in each row."""
-    names = list(columns)
-    return {
-        (row, column): Number(value)
-        for row, values in PAPER[table]["rows"].items()
-        for column, value in zip(names, values, strict=True)
-    }
-
-
-def by_inference(rows: Iterable[tuple[str, Iterable[float]]]) -> Numbers:
-    """An ablation: the columns are the two inferences."""
-    return {
-        (row, inference): Number(value)
-        for row, values in rows
-        for inference, value in zip(("NME", "CNN"), values, strict=True)
-    }
+def plain(rows: Iterable[tuple[str, Iterable[float]]], columns: Iterable[str] = ("NME", "CNN")) -> Numbers:
+    """A table with one number per column in each row; in ablations the columns are the two inferences."""
+    names = tuple(columns)
+    return {(row, column): Number(value) for row, values in rows for column, value in zip(names, values, strict=True)}
 
 
 ROWS = {"icarl": "iCaRL", "bic": "BiC", "ucir": "UCIR", "podnet": "PODNet"}

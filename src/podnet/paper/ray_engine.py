@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal
 
-from podnet.errors import ConfigError, MissingPackageError, PodnetError
+from podnet.errors import ConfigError, PodnetError, importing
 from podnet.paper.assignment import Assignment, perform
 
 RETRIES = 3  # lost machines per run; after more, the run itself is the likely cause, by its memory
@@ -23,10 +23,8 @@ class RayEngine:
     taken: Literal["submitted"] = "submitted"
 
     def __init__(self, address: str, slots: int, gpus: float) -> None:
-        try:
+        with importing("ray", "--engine ray needs Ray"):
             import ray
-        except ImportError as error:
-            raise MissingPackageError("--engine ray needs Ray: pip install 'podnet[ray]'.") from error
         self.slots = slots
         self._ray = ray
         self._address = address

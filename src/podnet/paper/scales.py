@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from podnet.errors import counted
 from podnet.paper.catalogue import Benchmark, Column
 
 
@@ -105,7 +106,7 @@ def in_words(benchmark: Benchmark, scale: str) -> str:
     data = f"{setting.classes} classes of {setting.dataset}" + (f", {images} images each" if images else "")
     data += f" at {size} pixels" if (size := setting.options.get("image_size")) else ""
     return (
-        f"Scale {scale}: {data}, {epochs} epoch{'s' * (epochs > 1)} per task"
+        f"Scale {scale}: {data}, {counted(epochs, 'epoch')} per task"
         f"{f' ({later} after the first)' * (later != epochs)}. {'; '.join(protocols)}. "
         "The paper's numbers are for full scale; do not compare them with these."
     )
@@ -118,4 +119,4 @@ def _protocol(setting: Setting, column: Column) -> str:
     if column.memory_total:
         return f"{words}, {setting.memory_total} exemplars in total"
     kept = setting.memories(column.memory_per_class or 20)
-    return f"{words}, {kept} exemplar{'s' * (kept > 1)} per class"
+    return f"{words}, {counted(kept, 'exemplar')} per class"

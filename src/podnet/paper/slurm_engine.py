@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from podnet.errors import ConfigError, MissingPackageError, PodnetError
+from podnet.errors import ConfigError, PodnetError, importing
 from podnet.paper.assignment import Assignment, perform
 
 MINUTES = 240  # default time limit of a job: few partitions allow less, and a run continues in its next job
@@ -57,10 +57,8 @@ class SlurmEngine:
         options: Mapping[str, str],
         cluster: Literal["slurm", "local"] = "slurm",
     ) -> None:
-        try:
+        with importing("slurm", "--engine slurm needs submitit"):
             import submitit
-        except ImportError as error:
-            raise MissingPackageError("--engine slurm needs submitit: pip install 'podnet[slurm]'.") from error
         if cluster == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
             raise ConfigError(
                 "--engine slurm needs sbatch, which is not on this machine; run the command where Slurm is installed."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -76,61 +76,41 @@ def _grid(
         rows=tuple((label, tuple(cells)) for label, cells in rows),
         ours="ours" if scale == "full" else f"ours, {scale}",
         paper="paper" if scale == "full" else "paper, full",
-        notes=(
-            in_words(benchmark, scale),
-            *_loans(benchmark, rows),
-            *_added(benchmark),
-            *_fidelity(planned),
-            *_recipe(planned, scale),
-            *_changed(planned),
-            *_lacking(planned),
-        ),
+        notes=tuple(_notes(benchmark, scale, planned, rows)),
     )
 
 
-def _loans(benchmark: Benchmark, rows: list[tuple[str, list[Cell]]]) -> list[str]:
-    """Notes on the paper's numbers that come from elsewhere."""
-    starred = any(label.endswith("*") for label, _ in rows)
-    loan = "* The paper's number is from Hou et al. (2019); neither the paper nor we ran it."
-    return [*([loan] if starred else []), *([benchmark.remark] if benchmark.remark else [])]
-
-
-def _added(benchmark: Benchmark) -> list[str]:
-    """Notes on the rows that the paper does not have."""
+def _notes(
+    benchmark: Benchmark, scale: str, planned: Sequence[Planned], rows: list[tuple[str, list[Cell]]]
+) -> Iterator[str]:
+    yield in_words(benchmark, scale)
+    if any(label.endswith("*") for label, _ in rows):
+        yield "* The paper's number is from Hou et al. (2019); neither the paper nor we ran it."
+    if benchmark.remark:
+        yield benchmark.remark
     added = [row for row in benchmark.rows if row.added]
-    bounds = [row.label for row in added if row.upper_bound]
-    notes = [f"Not in the paper: {', '.join(row.label for row in added)}."] if added else []
-    words = "Upper bound, trained on the images of all tasks, which does not compete for the best"
-    return [*notes, *([f"{words}: {', '.join(bounds)}."] if bounds else [])]
-
-
-def _fidelity(planned: Sequence[Planned]) -> list[str]:
-    """A note on PODNet's fidelity, if it is not the default."""
-    given = {run.options.get("fidelity", "released") for run in planned} - {"released"}
-    return [f"PODNet with --fidelity {fidelity}." for fidelity in given]
-
-
-def _recipe(planned: Sequence[Planned], scale: str) -> list[str]:
-    """A note on steps that are not as long as the paper's."""
-    given = {run.experiment.method.step_epochs for run in planned} if scale == "full" else set()
-    words = " or ".join(sorted(str(epochs) for epochs in given if epochs is not None))
-    return [f"Not the paper's: {words} epochs in each task after the first."] if words else []
-
-
-def _changed(planned: Sequence[Planned]) -> list[str]:
-    """A note on the rows whose options differ from the paper's."""
-    changes = {run.row.label: run.changes for run in planned if run.changes}
-    return [f"{row} with {', '.join(f'{k} {v}' for k, v in given.items())}." for row, given in changes.items()]
+    if added:
+        yield f"Not in the paper: {', '.join(row.label for row in added)}."
+    if bounds := [row.label for row in added if row.upper_bound]:
+        words = "Upper bound, trained on the images of all tasks, which does not compete for the best"
+        yield f"{words}: {', '.join(bounds)}."
+    for fidelity in {run.options.get("fidelity", "released") for run in planned} - {"released"}:
+        yield f"PODNet with --fidelity {fidelity}."
+    given = {run.experiment.method.step_epochs for run in planned} - {None} if scale == "full" else set()
+    if given:
+        yield f"Not the paper's: {' or '.join(sorted(map(str, given)))} epochs in each task after the first."
+    for row, changes in {run.row.label: run.changes for run in planned if run.changes}.items():
+        yield f"{row} with {', '.join(f'{option} {value}' for option, value in changes.items())}."
+    if lacking := _lacking(planned):
+        yield f"Not ranked, because not all class orders are finished: {'; '.join(lacking)}."
 
 
 def _lacking(planned: Sequence[Planned]) -> list[str]:
-    """A note on the cells with fewer class orders than requested."""
+    """The cells with fewer class orders than requested."""
     orders: dict[str, list[bool]] = {}
     for run in planned:
         orders.setdefault(f"{run.row.label}, {run.protocol}", []).append(run.finished())
-    lacking = [f"{cell} ({sum(done)} of {len(done)})" for cell, done in orders.items() if any(done) and not all(done)]
-    words = f"Not ranked, because not all class orders are finished: {'; '.join(lacking)}."
-    return [words] if lacking else []
+    return [f"{cell} ({sum(done)} of {len(done)})" for cell, done in orders.items() if any(done) and not all(done)]
 
 
 def _is_complete(planned: Sequence[Planned], row: Row, column: Column) -> bool:

@@ -115,7 +115,12 @@ def _some_columns(grid: Grid, some: slice) -> Grid:
 def markdown(grid: Grid) -> str:
     """A GitHub table, with its title in bold above and notes below."""
     names = [f"{column}, {heading}" if heading else column for column in grid.columns for heading in _headings(grid)]
-    lines = [f"**{_markdown(grid.title)}**", "", _pipes([grid.corner, *names]), "|---" + "|---:" * len(names) + "|"]
+    lines = [
+        f"**{_markdown(grid.title)}**",
+        "",
+        f"| {' | '.join(map(_markdown, [grid.corner, *names]))} |",
+        "|---" + "|---:" * len(names) + "|",
+    ]
     for label, numbers in _numbers(grid):
         cells = [f"**{n.text}**" if n.bold else n.text for n in numbers]
         lines.append(f"| {_markdown(label)} | {' | '.join(cells)} |")
@@ -227,10 +232,6 @@ def _widths(titles: list[str], rows: list[tuple[str, list[_Number]]], stacked: b
 
 def _markdown(text: str) -> str:
     return re.sub(r"([\\|*`<])", r"\\\1", text)
-
-
-def _pipes(cells: list[str]) -> str:
-    return "| " + " | ".join(map(_markdown, cells)) + " |"
 
 
 def _latex(text: str) -> str:

@@ -50,11 +50,10 @@ def matrix_of(results: Results, inference: str) -> list[list[float]]:
 
     Of many tasks not all rows are recorded: these have NaN but for the accuracy on the new classes.
     """
-    return [line["accuracy_per_task"][inference] or _new_only(line, inference) for line in results]
-
-
-def _new_only(line: Mapping[str, Any], inference: str) -> list[float]:
-    return [math.nan] * int(line["task"]) + [line["new_accuracy"][inference]]
+    return [
+        line["accuracy_per_task"][inference] or [math.nan] * int(line["task"]) + [line["new_accuracy"][inference]]
+        for line in results
+    ]
 
 
 def has_row(line: Mapping[str, Any], inference: str) -> bool:

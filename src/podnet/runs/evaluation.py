@@ -56,11 +56,7 @@ def why_missing(method: Method, accuracy: Mapping[str, float | None]) -> str:
 
 
 def _measure(
-    ranked: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    old: int,
-    task_of_class: list[int],
-    past: Past,
+    ranked: NDArray[np.int64], targets: NDArray[np.int64], old: int, task_of_class: list[int], past: Past
 ) -> dict[str, Any]:
     first, is_old = ranked[:, 0], targets < old
     accuracy = metrics.accuracy(first, targets)

@@ -161,18 +161,15 @@ class Experiment:
             learner.start()
         return dataset, tasks, learner
 
-    def _require_no_need_of_exemplars(self) -> None:
-        if self.method.exemplars == "needed":
-            raise ConfigError(
-                f"{self.method.name} needs exemplars, and the memory is 0; give --memory-per-class 1 or more, "
-                "or a method that works without: 'podnet methods' says which."
-            )
-
     def _check_memory(self, tasks: Tasks) -> None:
         if self.method.exemplars == "none":
             return
         if self.memory_per_class == 0 or self.memory_total == 0:
-            self._require_no_need_of_exemplars()
+            if self.method.exemplars == "needed":
+                raise ConfigError(
+                    f"{self.method.name} needs exemplars, and the memory is 0; give --memory-per-class 1 or more, "
+                    "or a method that works without: 'podnet methods' says which."
+                )
             return
         classes = len(tasks.order)
         self.method.reserved(self.memory().quota(classes))

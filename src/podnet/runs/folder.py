@@ -105,15 +105,12 @@ class Run:
         self.results_file = self.folder / "results.jsonl"
         self.epochs_file = self.folder / "epochs.jsonl"
         self.failure_file = self.folder / "failure.json"
+        self.table_file = self.folder / "metrics.csv"
         self.lock_file = self.folder / ".lock"
         self.events = self.folder / "tensorboard"
         self.predictions = self.folder / "predictions"
         self.checkpoints = self.folder / "checkpoints"
         self.exemplars = self.folder / "exemplars"
-
-    @property
-    def table_file(self) -> Path:
-        return self.folder / "metrics.csv"
 
     def exists(self) -> bool:
         """Whether the folder holds anything of a run, its configuration or its output."""

@@ -18,7 +18,7 @@ from podnet.engine.learner import Learner
 from podnet.engine.saving import checkpointed
 from podnet.engine.team import ALONE, Team
 from podnet.engine.training import Epoch, Iteration
-from podnet.errors import ConfigError, DamagedFileError
+from podnet.errors import ConfigError, DamagedFileError, counted
 from podnet.io.files import append_line
 from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.own import telling_the_line
@@ -196,8 +196,7 @@ def _left_out(dataset: Dataset, team: Team) -> str:
     names = {name: why for found in team.collected(names) for name, why in found.items()}
     shown = "; ".join(f"{name} ({why})" for name, why in list(names.items())[:10])
     more = f"; and {len(names) - 10} more" if len(names) > 10 else ""
-    count = "1 photo" if len(names) == 1 else f"{len(names)} photos"
-    return f"skipped {count} that cannot be read: {shown}{more}" if names else ""
+    return f"skipped {counted(len(names), 'photo')} that cannot be read: {shown}{more}" if names else ""
 
 
 def _learn(

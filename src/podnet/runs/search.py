@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from podnet.errors import ConfigError, MissingPackageError
+from podnet.errors import ConfigError, importing
 from podnet.methods.base import Method
 from podnet.randomness import derive, generator
 from podnet.runs.config import numbers_of, read_option
@@ -130,10 +130,8 @@ def trials_in(folder: Path, axes: Sequence[Axis]) -> dict[int, Trial]:
 
 def require_optuna() -> Any:
     """Optuna, without its messages."""
-    try:
+    with importing("search", "podnet search needs Optuna"):
         import optuna
-    except ImportError as error:
-        raise MissingPackageError("podnet search needs Optuna: pip install 'podnet[search]'.") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
@@ -151,11 +149,11 @@ def propose(
         return first
     optuna = require_optuna()
     shares = {axis.option: axis.distribution(optuna) for axis in axes}
-    scores = [(trial.values, trial.score(inference)) for trial in before if _within(axes, trial)]
     known = [
-        optuna.trial.create_trial(params=values, distributions=shares, value=score)
-        for values, score in scores
-        if score is not None
+        optuna.trial.create_trial(params=trial.values, distributions=shares, value=score)
+        for trial in before  # the call that made it may have searched among other values
+        if all(axis.contains(trial.values[axis.option]) for axis in axes)
+        and (score := trial.score(inference)) is not None
     ]
     for attempt in range(ATTEMPTS):
         drawn = derive(seed, "search", number, attempt) % 2**32
@@ -168,11 +166,6 @@ def propose(
         if values not in tried:
             return values
     return _left(axes, tried, seed, number)
-
-
-def _within(axes: Sequence[Axis], trial: Trial) -> bool:
-    """Whether a trial's values are among those searched now; the call that made it may have had others."""
-    return all(axis.contains(trial.values[axis.option]) for axis in axes)
 
 
 def _left(axes: Sequence[Axis], tried: Sequence[Values], seed: int, number: int) -> Values | None:

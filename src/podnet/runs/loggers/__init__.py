@@ -51,7 +51,11 @@ def logged(records: Iterable[Record], run: Run, by: dict[str, Logger]) -> Iterat
                     logger.close(failed=False)
             except Exception as error:  # of someone else's program, a disk or a network
                 del working[name]
-                yield Notice(_failure(name, error))
+                reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+                yield Notice(
+                    f"the logger {name} failed ({reason}) and logs no more; the run goes on. "
+                    f"When it is done, --resume with --logger {name} writes everything."
+                )
 
     try:
         for record in records:
@@ -64,11 +68,3 @@ def logged(records: Iterable[Record], run: Run, by: dict[str, Logger]) -> Iterat
         for logger, _ in working.values():  # the run was stopped
             with suppress(Exception):
                 logger.close(failed=True)
-
-
-def _failure(name: str, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-    return (
-        f"the logger {name} failed ({reason}) and logs no more; the run goes on. "
-        f"When it is done, --resume with --logger {name} writes everything."
-    )

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from podnet.errors import MissingPackageError
+from podnet.errors import importing
 from podnet.runs.folder import Run
 from podnet.runs.loggers.rows import Row, identity
 
 EXPERIMENT = "podnet"
 TAG = "podnet.run"  # by which a run that is resumed finds what it logged before
 MOST_METRICS, MOST_PARAMETERS, LONGEST = 1000, 100, 500  # that MLflow takes at once; characters of a parameter
+NOT_ALLOWED = re.compile(r"[^\w\-./ ]")  # in the name of a metric
 # MLflow refuses files unless asked for them. Nothing is to leave the machine by default.
 SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
@@ -25,12 +26,9 @@ class MlflowLogger:
     """Losses and learning rate by epoch of a phase, measures by classes seen; options are parameters."""
 
     def __init__(self, run: Run) -> None:
-        try:
-            with _environment(SETTINGS):
-                import mlflow
-                from mlflow import entities
-        except ImportError as error:
-            raise MissingPackageError("the logger mlflow needs its package: pip install 'podnet[mlflow]'.") from error
+        with importing("mlflow", "the logger mlflow needs its package"), _environment(SETTINGS):
+            import mlflow
+            from mlflow import entities
         self.run = run
         self._mlflow: Any = mlflow
         self._entities: Any = entities
@@ -42,7 +40,7 @@ class MlflowLogger:
             self._begin()
         now = int(1000 * time.time())
         metrics = [
-            self._entities.Metric(_allowed(name), value, now, row.step)
+            self._entities.Metric(NOT_ALLOWED.sub("_", name), value, now, row.step)
             for row in rows
             for name, value in row.scalars.items()
         ]
@@ -71,11 +69,6 @@ class MlflowLogger:
     def close(self, failed: bool) -> None:
         if self._client is not None:
             self._client.set_terminated(self._id, "KILLED" if failed else "FINISHED")
-
-
-def _allowed(name: str) -> str:
-    """The name with only the characters that MLflow takes."""
-    return re.sub(r"[^\w\-./ ]", "_", name)
 
 
 @contextmanager

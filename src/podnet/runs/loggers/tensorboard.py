@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from podnet.errors import MissingPackageError
+from podnet.errors import importing
 from podnet.runs.folder import Run
 from podnet.runs.loggers.rows import Row
 
@@ -15,10 +15,8 @@ class TensorBoardLogger:
     """Losses and learning rate by epoch of a phase, measures by classes seen."""
 
     def __init__(self, run: Run) -> None:
-        try:
+        with importing("tensorboard", "event files need TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingPackageError("event files need TensorBoard: pip install 'podnet[tensorboard]'.") from error
         self.folder = run.events
         self._writer_class: type[Any] = SummaryWriter
         self._writer: Any = None

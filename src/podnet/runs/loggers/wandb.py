@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from podnet.errors import MissingPackageError
+from podnet.errors import importing
 from podnet.runs.folder import Run
 from podnet.runs.loggers.rows import Row, identity
 
@@ -20,10 +20,8 @@ class WandbLogger:
     """
 
     def __init__(self, run: Run) -> None:
-        try:
+        with importing("wandb", "the logger wandb needs its package"):
             import wandb
-        except ImportError as error:
-            raise MissingPackageError("the logger wandb needs its package: pip install 'podnet[wandb]'.") from error
         self.run = run
         self._wandb: Any = wandb
         self._run: Any = None

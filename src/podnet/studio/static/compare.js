@@ -1,8 +1,8 @@
 // Several runs over each other, with the paper's averages where it prints some.
 
 import { accuracyAxes, Chart, legendBelow, plain } from "./charts.js";
-import { h, number, request, titledTable } from "./dom.js";
-import { listen, store } from "./store.js";
+import { complaints, h, number, request, titledTable } from "./dom.js";
+import { listen } from "./store.js";
 
 const band = (colour) => `${colour}26`;
 
@@ -46,7 +46,7 @@ export function compareView(container, ids) {
   const keys = [...new Set(ids.split(",").filter(Boolean))];
   const chart = new Chart("Accuracy on all classes seen", { height: 480, note: "Dashed: CNN, solid: NME; bands: ± one sample standard deviation over runs that differ only in class order and seed. Dotted: the paper's average incremental accuracy for this protocol." });
   const tables = h("div");
-  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const { trouble, complain, fail } = complaints();
   container.append(h("h1", {}, `Comparison of ${keys.length} run${keys.length > 1 ? "s" : ""}`),
     h("p", {}, h("a", { href: "#/runs" }, "← all runs")), trouble, h("h2", {}, "Curves"), chart.element, h("h2", {}, "Numbers"), tables);
 
@@ -54,12 +54,8 @@ export function compareView(container, ids) {
     let compared;
     try {
       compared = await request(`/api/compare?${keys.map((key) => `run=${key}`).join("&")}`);
-      trouble.hidden = true;
-    } catch (error) {
-      trouble.textContent = error.message;
-      trouble.hidden = false;
-      return;
-    }
+      complain();
+    } catch (error) { fail(error); return; }
     const { curves, columns, rows, notes, options, names, left_out: left } = compared;
     const ranked = curves.map((curve) => curve.label).join("; ");
     const drawn = traces(compared);

@@ -48,6 +48,15 @@ export function measuredWords(entry, interval) {
   return `Accuracy ${value} % (95 % interval ${low} to ${high}) on ${photoCount(entry.measured)}${how}.`;
 }
 
+export const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+
+// Where a view says what went wrong, hidden while there are no words.
+export function complaints() {
+  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const complain = (words = "") => { trouble.textContent = words; trouble.hidden = !words; };
+  return { trouble, complain, fail: (error) => complain(error.message) };
+}
+
 export function announce(text) {
   document.getElementById("live").textContent = text;
 }

@@ -1,7 +1,7 @@
 // What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
 import { Chart, dropAll, plain, TERMS } from "./charts.js";
-import { announce, confirmed, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
+import { announce, complaints, confirmed, fact, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
@@ -61,10 +61,9 @@ export function modelView(container) {
   const map = h("div");
   const head = h("div");
   const body = h("div");
-  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const { trouble, complain, fail } = complaints();
   const list = h("ul", { class: "classes" });
   const below = h("div");
-  const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
   const forget = async (record, keep) => {
     const left = keep === "sums" ? " The sums over all photos will still include its photos." : "";
     if (!await confirmed(`Remove the class ${record.name}? The previous state, including data from these photos, is kept until you accept.${left}`, "Remove")) return;
@@ -76,7 +75,7 @@ export function modelView(container) {
   };
   const load = async () => {
     const model = await request("/api/model");
-    trouble.hidden = true;
+    complain();
     if (!model.exists) {
       head.replaceChildren(h("div", { class: "card" }, h("p", {}, `The model ${model.file} does not exist yet. `, h("a", { href: "#/teach" }, "Teach two classes"), " to create it.")));
       body.hidden = true;
@@ -84,7 +83,6 @@ export function modelView(container) {
     }
     body.hidden = false;
     const last = model.history.at(-1);
-    const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
     head.replaceChildren(changeBar(model, load, fail), h("dl", { class: "facts" },
       fact("file", model.file), fact("classes", String(model.classes.length)), Object.keys(INFERENCES).map((i) => fact(["accuracy, ", inferenceName(i)], last.accuracy[i] === undefined ? "—" : `${number(last.accuracy[i], 1)} %`)),
       fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "not trained"}`), fact("kept from photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),

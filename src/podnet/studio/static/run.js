@@ -1,14 +1,13 @@
 // One run, as it grows: curves, the accuracy matrix, classes, confusions, losses, time, and how to run it again.
 
 import { Chart } from "./charts.js";
-import { h, number, request, titledTable } from "./dom.js";
+import { complaints, fact, h, number, request, titledTable } from "./dom.js";
 import { balance, confusion, curve, inferencesOf, kept, losses, matrix, NAMES, perClass, resultTable, seconds, sizeWords, wholeTable } from "./run-charts.js";
 import { progressWords, stateMark, track } from "./runs.js";
 import { listen, store } from "./store.js";
 
 // Name, state and the few numbers of a run.
 function headOf(run, resume) {
-  const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   const measured = [["average", run.average], ["forgetting", run.forgetting]].flatMap(([name, values]) =>
     Object.keys(NAMES).filter((i) => values[i] !== null).map((i) => fact(`${name} ${NAMES[i]}`, number(values[i]))));
   return [h("h1", {}, run.name || "this folder"),
@@ -135,11 +134,10 @@ function oneAtATime(work) {
 export function runView(container, id) {
   const path = `/api/runs/${encodeURIComponent(id)}`;
   const head = h("div");
-  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const { trouble, complain, fail } = complaints();
   const origin = h("div");
   const numbers = new Numbers();
   let resume = "";
-  const complain = (words) => { trouble.textContent = words; trouble.hidden = !words; };
   container.append(h("p", {}, h("a", { href: "#/runs" }, "← all runs")), head, trouble, numbers.element, h("h2", {}, "Losses by phase"), numbers.lossSection, origin);
 
   const drawHead = () => {
@@ -158,13 +156,13 @@ export function runView(container, id) {
 
   const lines = new Lines(path, (name) => { numbers.forget(name); if (name === "results") loadAbout(); });
   const load = async () => {
-    complain("");
+    complain();
     const grew = await lines.grow("results");
     if (grew) numbers.drawResults(lines.results);
     if (await lines.grow("epochs")) numbers.drawLosses(lines.epochs);
     if (grew) numbers.drawClasses(await request(`${path}/classes`)); // last: the predictions may be gone, to save space
   };
-  const refresh = oneAtATime(() => load().catch((error) => complain(error.message)));
+  const refresh = oneAtATime(() => load().catch(fail));
 
   drawHead();
   refresh();

@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
+import { announce, complaints, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -44,9 +44,8 @@ export function teachView(container) {
   const status = h("div");
   const change = h("div");
   const rows = h("div");
-  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const { trouble, complain, fail } = complaints();
   const epochs = h("input", { type: "number", min: 1, max: 1000, placeholder: "automatic", "aria-label": "Epochs", style: { width: "8rem" } });
-  const fail = (error) => { trouble.hidden = false; trouble.textContent = error.message; };
   let model = null;
   let pending = 0; // classes whose photos are on their way
   const sheets = []; // one a class: {name input, photos, element}
@@ -73,9 +72,9 @@ export function teachView(container) {
         tell();
       } }, "×")));
     const take = async (files) => {
-      trouble.hidden = true;
+      complain();
       const label = title.value.trim();
-      if (!label) { fail(new Error("Give the class a name first.")); title.focus(); return; }
+      if (!label) { complain("Give the class a name first."); title.focus(); return; }
       const waiting = [...files];
       const refused = [];
       const work = async () => {
@@ -94,7 +93,7 @@ export function teachView(container) {
       await Promise.all(Array.from({ length: AT_ONCE }, work));
       pending -= 1;
       tell();
-      if (refused.length) fail(new Error(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`));
+      if (refused.length) complain(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`);
       announce(`${photoCount(own.photos.length)} of ${label}`);
     };
     own.element = h("section", { class: "card", "aria-label": "A class" },
@@ -112,7 +111,7 @@ export function teachView(container) {
   };
 
   const teach = h("button", { type: "button", class: "main", onclick: async () => {
-    trouble.hidden = true;
+    complain();
     try { await post("/api/teach", { epochs: epochs.value ? Number(epochs.value) : null }); } catch (error) { fail(error); }
   } }, "Teach");
   const more = h("button", { type: "button", onclick: () => sheet().title.focus() }, "Add a class");

@@ -1,6 +1,6 @@
 // Drop a photo, read the answer, see where the network looked.
 
-import { announce, h, inferenceName, percent, request, sendPhoto } from "./dom.js";
+import { announce, complaints, h, inferenceName, percent, request, sendPhoto } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 
@@ -74,13 +74,12 @@ export function tryView(container) {
   container.append(h("h1", {}, "Try it"));
   if (!store.model) { container.append(needsModel()); return null; }
   const answers = h("div");
-  const trouble = h("p", { class: "notice bad", role: "alert", hidden: true });
+  const { trouble, complain, fail } = complaints();
   let names = [];
   const learn = () => request("/api/model").then((model) => {
     names = (model.classes ?? []).map((record) => record.name);
-    trouble.hidden = model.exists;
-    trouble.textContent = model.exists ? "" : `The model ${model.file} does not exist yet; teach two classes first.`;
-  }).catch((error) => { trouble.hidden = false; trouble.textContent = error.message; });
+    complain(model.exists ? "" : `The model ${model.file} does not exist yet; teach two classes first.`);
+  }).catch(fail);
   const ready = learn();
   const take = async (files) => { await ready; for (const file of files) answers.prepend(answerCard(file, () => names)); };
   const paste = (event) => { const files = [...(event.clipboardData?.files ?? [])]; if (files.length) take(files); };
