@@ -304,6 +304,22 @@ def assert_same_labels(one, other, folder):
     assert min(shares) > 0.9
 
 
+@pytest.mark.parametrize("name", ["new", "photos", "cnn", "accuracy", "per_class", "date"])
+def test_a_class_may_be_called_like_a_part_of_the_history(own, hues, tmp_path, capsys, name):
+    """Forgetting it used to remove that part, too, and left a file that could not be read."""
+    photos_of(tmp_path / "more", "red", first=300)
+    (tmp_path / "more" / "red").rename(tmp_path / "more" / name)
+    before = load_model(own)
+    assert learn(own, tmp_path / "more").names[-1] == name
+    assert main(["forget", str(own), name]) == 0
+    assert main(["info", str(own)]) == 0
+    after = load_model(own)
+    assert after.names == before.names
+    assert after.history[:-1] == before.history
+    assert (after.history[-1]["new"], after.history[-1]["photos"]) == ([], 10)
+    assert all(list(shares) == after.names for shares in after.history[-1]["per_class"].values())
+
+
 def test_undo_gives_back_the_bytes_once(own, hues, capsys):
     before = own.read_bytes()
     assert main(["forget", str(own), "red"]) == 0

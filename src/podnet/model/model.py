@@ -143,13 +143,8 @@ class Model:
 
 
 def _without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The entry of the history without a class."""
-
-    def cleaned(value: Any) -> Any:
-        if isinstance(value, list):
-            return [cleaned(item) for item in value if item != name]
-        if isinstance(value, dict):
-            return {key: cleaned(item) for key, item in value.items() if key != name}
-        return value
-
-    return dict(cleaned(dict(entry)))
+    """The entry of the history without a class. Its other keys stay: a class may have the same name."""
+    listed = {key: [each for each in entry[key] if each != name] for key in ("new", "refreshed")}
+    shares = entry.get("per_class", {}).items()
+    per_class = {inference: {other: own[other] for other in own if other != name} for inference, own in shares}
+    return {**entry, **listed, "per_class": per_class}
