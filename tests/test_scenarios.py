@@ -264,6 +264,13 @@ def test_a_run_with_visits_resumes_within_a_task(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("visits", [1, 2, 4])
+def test_step_epochs_are_those_of_later_tasks_also_if_all_their_classes_come_again(tmp_path, visits):
+    options = {"method": "replay", "classes": 4, "base": 2, "visits": visits, "epochs": 3, "step_epochs": 1}
+    epochs = [(line["task"], line["epochs"]) for line in perform(options, tmp_path).epochs()]
+    assert epochs == [(0, 3)] * 3 + [(1, 1), (2, 1)]
+
+
 def test_a_first_task_with_visits_cannot_be_cut_off(tmp_path):
     with pytest.raises(ValueError, match="visits"):
         resolve({"visits": 2}).first_task()

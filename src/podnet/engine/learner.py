@@ -86,7 +86,8 @@ class Learner:
         """
         summary = summary_of(task)
         kept = {name: value.to(self.device) for name, value in self.kept.items()}
-        phases = phases_of(self.method, task.seen - len(task.taught), len(task.taught), kept)
+        taught = len(task.taught)
+        phases = phases_of(self.method, task.seen - taught, taught, kept, first=not task.old)
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
