@@ -114,6 +114,25 @@ def test_standard_input_gives_names_or_an_image(learned, monkeypatch, capsys):
     assert shown[0][1] == shown[1][1]
 
 
+def test_a_damaged_image_on_standard_input_is_no_list_of_names(learned, monkeypatch, capsys):
+    content = (learned / "first" / "blue" / "3.png").read_bytes()
+    for damaged, why in ((content[:400], "truncated"), (b"\0" + content, "not a JPEG, PNG")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(damaged)))
+        assert main(["predict", str(learned / "m.podnet"), "-"]) == 1
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert err.startswith("cannot read -: ")
+        assert why in err
+
+
+def test_the_reason_is_told_whatever_the_name(learned, tmp_path, capsys):
+    (tmp_path / "a\tb.png").write_bytes(b"broken")
+    assert main(["predict", str(learned / "m.podnet"), str(tmp_path)]) == 1
+    assert (
+        capsys.readouterr().err == f"cannot read {tmp_path}/a\\tb.png: not a JPEG, PNG, WebP, GIF, BMP or TIFF image\n"
+    )
+
+
 def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
     picture = tmp_path / "confusion.png"
     photos = photos_of(tmp_path / "test", *HUES, first=80)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from podnet.cli.model_options import reject_rate, workers
 from podnet.data.collection import files_below
-from podnet.data.decode import decode
+from podnet.data.decode import is_picture
 from podnet.engine.device import choose_device, with_threads
 from podnet.errors import PodnetError, printable
 from podnet.io.files import expanded
@@ -84,14 +84,12 @@ def _meant(word: str) -> Iterator[NamedSource]:
 def _from_standard_input() -> Iterator[NamedSource]:
     """One image, or file names, one per line."""
     data = sys.stdin.buffer.read()
-    try:
-        decode(data, size=8)
-    except Exception:  # not an image: Pillow raises almost anything
-        for line in data.splitlines():
-            if line.strip():
-                yield os.fsdecode(line), Path(os.fsdecode(line))
-    else:
+    if is_picture(data) or b"\0" in data:  # maybe a damaged one; no file name has a null character
         yield "-", data
+        return
+    for line in data.splitlines():
+        if line.strip():
+            yield os.fsdecode(line), Path(os.fsdecode(line))
 
 
 def _as_table(answer: Prediction) -> str:

@@ -101,12 +101,12 @@ def _checked_size(image: Image.Image) -> tuple[int, int]:
     return width, height
 
 
-def is_picture(file: Path) -> bool:
-    """Whether a file begins like a photo; only its header is read."""
+def is_picture(source: Path | bytes) -> bool:
+    """Whether a file, or its content, begins like a photo; only its header is read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about many pixels
         try:
-            with open_photo(file) as opened, Image.open(opened, formats=FORMATS):
+            with open_photo(source) as opened, Image.open(opened, formats=FORMATS):
                 return True
         except Exception:  # Pillow raises almost anything on damaged files
             return False

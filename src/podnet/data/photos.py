@@ -112,9 +112,13 @@ class Photos:
             readable = [position for position in range(len(part)) if position not in done.failures]
             yield part[readable], torch.from_numpy(done.pixels).permute(0, 3, 1, 2)
 
-    def _leave_out(self, index: int, why: str) -> None:
+    def name_of(self, index: int) -> str:
+        """The name of a photo in messages and in `unreadable_names`."""
         source = self.sources[index]
-        name = printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
+        return printable(source) if isinstance(source, Path) else f"exemplar {index} in memory"
+
+    def _leave_out(self, index: int, why: str) -> None:
+        name = self.name_of(index)
         if self.unreadable == "error":
             if why == MISSING:
                 raise DataError(f"{name} does not exist{self.hint and f'; {self.hint}'}.")

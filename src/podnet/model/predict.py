@@ -70,7 +70,7 @@ def _answers(
         if i in rows:
             yield Prediction(name, ranked[rows[i]], unknown[rows[i]])
         else:
-            yield Failure(name, reasons.get(str(photos.sources[i]), "it cannot be read"))
+            yield Failure(name, reasons.get(photos.name_of(i), "it cannot be read"))
 
 
 def rank(model: Model, scores: Scores, inference: str, top: int) -> list[list[tuple[str, float]]]:
