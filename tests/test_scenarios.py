@@ -1,6 +1,7 @@
 """Runs beyond the paper's protocol: uneven tasks, no memory, known classes with new images, several seeds at once."""
 
 import re
+import shutil
 from dataclasses import replace
 from statistics import mean, stdev
 
@@ -316,6 +317,16 @@ def test_seeds_are_runs_of_their_own_and_their_mean_is_printed(repeated, tmp_pat
             values = measured(folders, measure, inference)
             words.append(f"{name} {mean(values):.2f} ± {stdev(values):.2f}")
         assert f"  icarl ({inference.upper()}): {', '.join(words)}" in printed
+
+
+def test_loggers_also_write_the_runs_that_are_over(repeated, tmp_path):
+    folder = tmp_path / "runs"
+    shutil.copytree(repeated, folder)
+    assert main(["run", "--resume", str(folder), "--logger", "csv"]) == 0
+    for seed in (1, 2, 3):
+        last = Run(folder / f"seed-{seed}").results()[-1]
+        lines = (folder / f"seed-{seed}" / "metrics.csv").read_text().splitlines()
+        assert f"{last['task']},{last['seen']},,,accuracy/cnn,{last['accuracy']['cnn']}" in lines
 
 
 def test_a_report_of_the_folder_is_one_row_an_inference(repeated, tmp_path):

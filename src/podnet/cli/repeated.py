@@ -48,7 +48,7 @@ def repeat(known: argparse.Namespace, wanted: dict[str, Any], perform: Perform) 
     failed: list[str] = []
     for number, run in enumerate(runs, start=1):
         place = f"{number} of {len(runs)}: {run.record.folder.name}"
-        if _finished(run.record):
+        if _finished(run.record) and not known.logger:  # loggers also write runs that are over
             say(console, f"{place} is done.")
             continue
         say(console, place)
