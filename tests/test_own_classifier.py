@@ -150,6 +150,14 @@ def test_evaluation_counts_as_by_hand(learned, tmp_path, capsys):
     assert float(rows["all"]) == pytest.approx(np.mean([float(rows[n]) for n in ("red", "green", "blue")]), abs=0.06)
 
 
+def test_an_evaluation_refuses_a_class_in_another_case(learned, tmp_path, capsys):
+    """Otherwise its photos would be those of an unknown class, and the accuracy that of the others."""
+    photos = photos_of(tmp_path, "red", "green")
+    (photos / "red").rename(photos / "Red")
+    assert main(["evaluate", str(learned / "m.podnet"), str(photos)]) == 2
+    assert "the model knows a class 'red', and the photos have 'Red'" in capsys.readouterr().err
+
+
 def test_few_photos_are_evaluated_without_processes_and_without_torchs_compiler(learned, monkeypatch):
     """Both took seconds for 75 photos; the compiler is imported where weights of a network without memory are drawn."""
     started = []

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from podnet.cli.model_options import reject_rate, workers
 from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_skipped
-from podnet.data.collection import read_collection
+from podnet.data.collection import read_collection, refuse_lookalikes
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.extraction import Scores
@@ -33,6 +33,7 @@ def evaluate_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
     model = load_model(path, choose_device(known.device))
     collection = read_collection(Path(known.photos))
+    refuse_lookalikes(list(collection.counts), model.names)
     label_of = {name: label for label, name in enumerate(model.names)}
     unknown = [label for label in collection.counts if label not in label_of]
     usable = collection.of(label_of)
