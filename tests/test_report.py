@@ -276,6 +276,14 @@ def test_the_papers_table_fits_the_terminal(width):
     assert [re.findall(r"± ([\d.]+)", line) for line in deviations] == [["0.46", "0.95"] * 4] * 6
 
 
+@pytest.mark.parametrize("width", range(44, 70))
+def test_no_number_is_cut_in_a_terminal_of_any_width(width):
+    grid = Grid("t", "method", tuple("abcdef"), (("podnet-plus", (Cell((22.09,)),) * 6),))
+    lines = printed(*rich_tables(grid, width), width=width).splitlines()
+    assert sum(line.count("22.09") for line in lines) == 6
+    assert max(map(len, lines)) <= width
+
+
 def test_a_table_of_many_columns_is_shared_out_and_no_number_is_cut():
     columns = tuple(str(k) for k in range(1, 13))
     grid = Grid("t", "proxies", columns, (("PODNet (CNN)", tuple(Cell((50.0 + k,), 60.0 + k) for k in range(12))),))

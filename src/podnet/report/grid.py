@@ -89,7 +89,7 @@ def rich_tables(grid: Grid, width: int = 100) -> list[Table]:
     labels = min(LABEL_WIDTH, max(len(text) for text in [grid.corner, *(label for label, _ in rows)]))
     for stacked, whole_words in ((False, True), (True, True), (True, False)):
         widths = _widths(titles if whole_words else [""] * len(titles), rows, stacked)
-        if labels + sum(2 + column for column in widths) <= width:
+        if labels + 1 + sum(2 + column for column in widths) <= width:  # every column has a space, and one between two
             break
     else:
         if (half := len(grid.columns) // 2) > 0:
