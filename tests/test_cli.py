@@ -274,6 +274,7 @@ def test_icarl_counts_the_classes_of_data_of_ones_own(tmp_path):
         (["--visits", "10"], "has only 14 training images at its first visit"),
         (["--seeds", "1,x"], "whole numbers separated by commas"),
         (["--seeds", "1,1"], "each once"),
+        (["--seeds", "1,01"], "each once"),
         (["--seeds", ","], "name at least one"),
         (["--seeds", "1,2", "--seed", "3"], "one of the two"),
         (["--orders", "natural,random", "--order", "natural"], "one of the two"),

@@ -79,10 +79,11 @@ def _listed(option: str, given: str | None, alone: object) -> list[str]:
     if alone is not None:
         raise ConfigError(f"--{option} and --{option}s are given; give one of the two.")
     values = [word.strip() for word in given.split(",") if word.strip()]
-    if not values or len(set(values)) < len(values):
-        raise ConfigError(f"{option}s is {given!r}; name at least one, and each once.")
     if option == "seed" and not all(value.isdecimal() for value in values):
         raise ConfigError(f"seeds is {given!r}; it must be whole numbers separated by commas, such as 1,2,3.")
+    values = [str(int(value)) for value in values] if option == "seed" else values  # 01 is 1
+    if not values or len(set(values)) < len(values):
+        raise ConfigError(f"{option}s is {given!r}; name at least one, and each once.")
     return values
 
 
