@@ -72,6 +72,23 @@ def test_what_was_held_out_is_never_trained_on(own, learned):
     assert len(set(model.held_out_digests) & {photo.digest for photo in again.photos}) == 2
 
 
+def test_what_was_trained_on_is_never_held_out(own, learned, tmp_path):
+    """It used to be, if photos were given again: then the accuracy was that on photos the network was trained on."""
+    model = load_model(own)
+    first = read_collection(photos_of(learned / "twice", "red"))
+    known = {photo.digest for photo in first.photos} - set(model.held_out_digests)
+    todo = plan(first, model, 0.5, include_known=True)
+    assert ({photo.digest for photo in todo.training}, todo.held_out) == (known, ())
+    more = photos_of(photos_of(tmp_path / "more", "red"), "red", count=10, first=100)
+    assert main(["learn", str(own), str(more), "--include-known", *TRAINED]) == 0
+    after = load_model(own)
+    assert known.isdisjoint(after.held_out_digests)
+    assert len(after.held_out_digests) == len(model.held_out_digests) + 2
+    assert len(after.trained_on["red"]) == 8 + 8
+    assert main(["forget", str(own), "red"]) == 0
+    assert not any(digest.encode() in own.read_bytes() for digest in known)
+
+
 def test_an_interrupted_call_leaves_the_model_and_goes_on(own, learned, tmp_path, monkeypatch):
     """Stopped after any checkpoint and called again, it comes to the same file as when it is not stopped."""
     monkeypatch.setattr(lessons, "CHECKPOINT_SECONDS", 0)

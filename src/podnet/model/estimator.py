@@ -37,7 +37,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
 
     It does what `podnet learn` does, and `save` writes the same file. X is a uint8 array of images, (N, H, W) or
     (N, H, W, channels), or a list of paths, Pillow images or single images as arrays. y holds text, numbers or
-    booleans. As in `podnet learn`, an image counts once: copies, and images that it has learned, change nothing.
+    booleans. As in `podnet learn`, an image counts once: copies, and images that it has learned, change nothing
+    (a network that is trained is trained on them again).
 
     A single image must be in a list, `[image]`. An array (A, B, 3) or (A, B, 4) with B of at least 16 is taken for one
     colour image and refused. Greyscale images that narrow and that high are given as (N, H, W, 1).

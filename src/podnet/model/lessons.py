@@ -182,7 +182,11 @@ def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str,
     counts = Collection(todo.training).counts
     model.classes = [replace(record, photos=record.photos + counts.get(record.name, 0)) for record in model.classes]
     model.classes += [ClassRecord(name, today, counts[name]) for name in todo.new]
-    if not model.settings.trained:  # the network may be trained on a photo again; here each counts once
+    if model.settings.trained:  # the network may be trained on a photo again
+        fresh = {name: [photo.digest for photo in todo.training if photo.label == name] for name in counts}
+        merged = {name: sorted({*own, *model.trained_on.get(name, [])}) for name, own in fresh.items()}
+        model.trained_on = model.trained_on | merged
+    else:  # here each counts once
         model.digests = [*model.digests, *(photo.digest for photo in todo.training)]
     if todo.held_out:
         _hold_out(model, todo, choice, workers)

@@ -78,6 +78,8 @@ def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: st
         model.held_out = _photos(Photos.from_state(held_out), model.held_out_targets, settings, len(names))
     model.held_out_digests = [str(digest) for digest in meta["held_out_digests"]]
     model.digests = [str(digest) for digest in meta["digests"]]
+    trained_on = meta.get("trained_on", {})  # earlier versions did not record it
+    model.trained_on = {str(name): [str(digest) for digest in own] for name, own in trained_on.items()}
     if len(model.held_out_digests) != len(model.held_out_targets):
         raise ValueError("its held-out photos and their digests do not match")
     model.familiar = _familiar(tensors)

@@ -58,6 +58,7 @@ class Model:
     held_out_targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     held_out_digests: list[str] = field(default_factory=list)  # of the files they came from
     digests: list[str] = field(default_factory=list)  # of the files of all other photos, in the order of their lessons
+    trained_on: dict[str, list[str]] = field(default_factory=dict)  # digests by class, if the network is trained
     familiar: Tensor = field(default_factory=lambda: torch.zeros(0, 2))  # see `measure.Familiarity`
 
     @property
@@ -112,6 +113,7 @@ class Model:
             "temperatures": self.temperatures,
             "held_out_digests": self.held_out_digests if exemplars else [],
             "digests": self.digests if exemplars else [],
+            "trained_on": self.trained_on if exemplars else {},
             "learner": learned,
         }
         save_tensors(path, tensors, meta)
@@ -133,6 +135,7 @@ class Model:
             targets = self.held_out_targets[kept]
             self.held_out_targets = targets - (targets > label).long()
             self.held_out_digests = [self.held_out_digests[i] for i in kept.tolist()]
+        self.trained_on = {other: own for other, own in self.trained_on.items() if other != name}
         self.history = [_without(entry, name) for entry in self.history]
 
     def adopt(self) -> None:

@@ -81,7 +81,10 @@ def planned(
 
 
 def plan(collection: Collection, model: Model | None, share: float, include_known: bool) -> Plan:
-    """Which classes are new, and which photos are held out; deterministic. Photos learned before are left out."""
+    """Which classes are new, and which photos are held out; deterministic. Photos learned before are left out.
+
+    A network may be trained on a photo again, but it is never measured with one that it was trained on.
+    """
     known = dict.fromkeys(model.names if model else ())
     counts = collection.counts
     refuse_lookalikes(list(counts), list(known))
@@ -94,13 +97,14 @@ def plan(collection: Collection, model: Model | None, share: float, include_know
         raise PodnetError("the model was saved without data from its photos; it can predict but not learn more.")
     training, held_out = [], []
     seen = {*model.held_out_digests, *model.digests} if model else set()
+    trained_on = set().union(*model.trained_on.values()) if model else set()
     usable: dict[str, list[Photo]] = {label: [] for label in counts}
     for photo in collection.photos:
         if photo.digest not in seen:
             usable[photo.label].append(photo)
     for label in (*refreshed, *new):
-        parts = split(usable[label], share)
-        training += parts[0]
+        parts = split([photo for photo in usable[label] if photo.digest not in trained_on], share)
+        training += [photo for photo in usable[label] if photo.digest in trained_on] + parts[0]
         held_out += parts[1]
     trained = {photo.label for photo in training}
     refreshed = tuple(label for label in refreshed if label in trained)
