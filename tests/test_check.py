@@ -86,6 +86,12 @@ def test_a_run_with_a_damaged_checkpoint_resumes_from_the_one_it_names(run, caps
     assert check(run, capsys)[0] == 0
 
 
+def test_a_run_of_an_earlier_version_is_whole(run, capsys):
+    """It did not record the number of tasks."""
+    replace(run / "results.jsonl", "tasks", "unread")
+    assert check(run, capsys)[0] == 0
+
+
 def cut_results(run):
     path = run / "results.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
@@ -113,6 +119,10 @@ DAMAGE = {
     "results without accuracy": (
         lambda run: replace(run / "results.jsonl", "accuracy", "a"),
         "line 1, has no accuracy",
+    ),
+    "results with a word for a number": (
+        lambda run: replace(run / "results.jsonl", 'tasks": 3, "seen', 'tasks": "3", "seen'),
+        "line 1 is not the results of a task (tasks is not a number)",
     ),
     "epochs": (lambda run: flip(run / "epochs.jsonl", 0), "epochs.jsonl is damaged"),
     "epochs without stage": (lambda run: replace(run / "epochs.jsonl", "stage", "s"), "line 1, has no stage"),

@@ -26,6 +26,7 @@ from podnet.io.tensors import load_tensors
 from podnet.runs.config import as_it_ran, resolve
 from podnet.runs.folder import Run
 from podnet.runs.history import is_recorded
+from podnet.runs.lines import require_whole
 
 PLACE = ("task", "stage", "epoch")  # of a line of epochs.jsonl
 Lines = list[dict[str, Any]]
@@ -52,6 +53,11 @@ def check_run(record: Run) -> Iterator[Finding]:
     results = yield from _lines(record.results_file, record.results, ("accuracy",))
     if results is not None and (tasks := [line["task"] for line in results]) != list(range(len(tasks))):
         yield Finding(f"results.jsonl: its tasks are {in_words(map(str, tasks))}; some are missing", "broken")
+        results = None
+    try:
+        require_whole(results or [], record.results_file)
+    except PodnetError as error:
+        yield Finding(str(error), "broken")
         results = None
     yield from _lines(record.epochs_file, record.epochs, PLACE)
     yield from _predictions(record, results or [])
@@ -140,7 +146,7 @@ def _lines(path: Path, read: Callable[[], Lines], needed: Sequence[str]) -> Gene
 def _predictions(record: Run, results: Lines) -> Iterator[Finding]:
     """One file for each task whose predictions are recorded for good, and for the newest."""
     whole = 0
-    for line in [each for each in results if each is results[-1] or is_recorded(each["task"], each["tasks"])]:
+    for line in [each for each in results if each is results[-1] or is_recorded(each["task"], each.get("tasks") or 0)]:
         try:
             tensors, _ = load_tensors(record.predictions_file(line["task"]))
             if len({len(tensor) for tensor in (tensors["targets"], *tensors.values())}) > 1:
