@@ -18,6 +18,7 @@ from podnet.scenario.tasks import class_incremental
 
 FIVE_EACH = ExemplarMemory(5)
 QUICK = {key: {"finetune_epochs": 1} for key in ("podnet", "afc", "cwd", "ucir")} | {"bic": {"bias_epochs": 2}}
+QUICK |= {key: {"expansion": 50} for key in ("acil", "ranpac", "podnet-plus")}
 
 
 @pytest.fixture(scope="module")
