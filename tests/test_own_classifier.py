@@ -317,7 +317,9 @@ def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
     assert torch.equal(load_model(small).learner.predict(image).cnn, load_model(own).learner.predict(image).cnn)
     assert main(["learn", str(small), str(photos_of(tmp_path / "x", "grey").rename(tmp_path / "y"))]) == 2
     assert main(["info", str(small)]) == 0
-    assert "can predict but not learn more" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "can predict but not learn more" in shown
+    assert "nothing kept of the photos; " in shown
 
 
 def test_learning_without_keeping_photos(tmp_path):

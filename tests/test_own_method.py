@@ -42,6 +42,15 @@ def test_two_methods_of_ones_own_stand_on_one_curve(runs, tmp_path, capsys):
     assert (tmp_path / "accuracy-on-all-classes-seen.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_a_summary_with_brackets_is_shown_as_it_is(tmp_path, capsys):
+    text = (EXAMPLES / "my_method.py").read_text()
+    (tmp_path / "mine.py").write_text(
+        text.replace('summary = "Cross-entropy', 'summary = "[bold] Cross-entropy [/red]')
+    )
+    assert main(["methods", f"{tmp_path}/mine.py:MyMethod"]) == 0
+    assert "[bold] Cross-entropy [/red]" in " ".join(capsys.readouterr().out.split())
+
+
 def test_runs_stand_side_by_side_in_the_terminal(runs, capsys):
     assert main(["compare", *(str(runs / name) for name in OWN)]) == 0
     printed = capsys.readouterr().out

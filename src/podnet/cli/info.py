@@ -51,10 +51,12 @@ def info_command(known: argparse.Namespace) -> int:
 
 def _kept(model: Model) -> str:
     """What the file keeps of the photos."""
+    if not model.can_learn:
+        return "nothing kept of the photos"
     exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
     if model.settings.trained:
         return f"{counted(exemplars, 'exemplar')}, {counted(held_out, 'held-out photo')}"
-    photos = counted(len(model.learner.kept.get("targets", ())), "photo")
+    photos = counted(len(model.learner.kept["targets"]), "photo")
     both = f"features and {counted(exemplars, 'photo')}"
     kept = {"sums": "sums of the features", "features": "features", "photos": both}
     return f"kept from {photos}: {kept[model.settings.keep]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from podnet.data import SOURCES
@@ -20,7 +21,8 @@ def methods_command(known: argparse.Namespace) -> int:
         console.print("'podnet methods NAME' lists the hyper-parameters of a method.", highlight=False)
         return 0
     method_class = type(resolve({"method": known.name}).method)
-    table = Table("option", "is", "CIFAR-100", "otherwise", title=method_class.summary, title_justify="left", box=None)
+    title = escape(method_class.summary)  # it may be a user's own
+    table = Table("option", "is", "CIFAR-100", "otherwise", title=title, title_justify="left", box=None)
     for option, (kind, default) in describe(method_class).items():
         others = [f"{data}: {values[option]}" for data, values in method_class.presets.items() if option in values]
         table.add_row(f"--{option.replace('_', '-')}", kind, str(default), ", ".join(others))
