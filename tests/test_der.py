@@ -111,19 +111,20 @@ def test_the_logits_are_a_product_with_the_features_of_all_branches():
 
 
 def test_the_authors_schedule():
-    train, classifier = phases_of(DER(), 50, 10, {})
+    train, classifier = phases_of(DER(), 50, 10, {}, first=False)
     rates = {0: 0.01, 4: 0.05, 9: 0.1, 109: 0.1, 110: 0.01, 129: 0.01, 130: 0.001, 169: 0.001}
     assert [train.lr(epoch) for epoch in rates] == pytest.approx(list(rates.values()))
     assert [classifier.lr(epoch) for epoch in (0, 14, 15, 29)] == pytest.approx([0.1, 0.1, 0.01, 0.01])
-    assert len(phases_of(DER(), 0, 10, {})) == len(phases_of(DER(classifier_epochs=0), 50, 10, {})) == 1
+    assert len(phases_of(DER(), 0, 10, {}, first=True)) == 1
+    assert len(phases_of(DER(classifier_epochs=0), 50, 10, {}, first=False)) == 1
 
 
 def test_fewer_epochs_have_the_same_schedule_in_a_shorter_time():
     """With 14 epochs a warm-up of 9 would end where the rate is cut: no epoch would have the full one."""
-    train = phases_of(DER(step_epochs=17), 50, 10, {})[0]
+    train = phases_of(DER(step_epochs=17), 50, 10, {}, first=False)[0]
     assert [train.lr(epoch) for epoch in (0, 1, 10, 11, 12, 13)] == pytest.approx([0.05, 0.1, 0.1, 0.01, 0.01, 0.001])
     for epochs in range(5, 170):
-        train = phases_of(DER(epochs=epochs), 0, 10, {})[0]
+        train = phases_of(DER(epochs=epochs), 0, 10, {}, first=True)[0]
         assert sum(train.lr(epoch) == 0.1 for epoch in range(epochs)) >= 0.5 * epochs
 
 

@@ -215,7 +215,7 @@ def test_a_loss_of_one_class_an_image_refuses_mixed_images(name):
     if any(not phase.soft_targets for phase in METHODS[name]().phases(0, 2, {})):
         words = f"of {name} cannot learn from mixed images, because .* leave cutmix out of the augmentation"
         with pytest.raises(ConfigError, match=words):
-            phases_of(method, 0, 2, {})
+            phases_of(method, 0, 2, {}, first=True)
 
 
 def test_a_phase_may_augment_otherwise_than_its_method():
@@ -226,7 +226,7 @@ def test_a_phase_may_augment_otherwise_than_its_method():
         def phases(self, old, new, state):
             return [phase_with("cutout", soft=False), Phase("rest", lambda *_: {}, 1, constant(0.1), augment=False)]
 
-    first, second = phases_of(Two(augmentation=("mixup",)), 0, 2, {})
+    first, second = phases_of(Two(augmentation=("mixup",)), 0, 2, {}, first=True)
     assert first.augmentation == ("cutout",)
     assert not second.mixing
 

@@ -176,12 +176,9 @@ class Method:
         return None
 
 
-def phases_of(method: Method, old: int, new: int, state: State, first: bool | None = None) -> list[Phase]:
-    """The phases of a task, checked: the method may be user-defined.
-
-    A task without old classes is taken for the `first`, unless that is said: with --visits a later one may have none.
-    """
-    if not (old == 0 if first is None else first) and method.step_epochs is not None:
+def phases_of(method: Method, old: int, new: int, state: State, *, first: bool) -> list[Phase]:
+    """The phases of a task, checked: the method may be user-defined. With --visits a later one may lack old classes."""
+    if not first and method.step_epochs is not None:
         method = replace(method, epochs=method.step_epochs)
     phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):

@@ -88,9 +88,9 @@ def _costs(planned: Planned, step: float, forward: float) -> list[float]:
 def _phases(method: Method, old: int, new: int) -> list[Phase]:
     """The phases of a task. One's own method may need its state for them: then those of a first task."""
     try:
-        return phases_of(method, old, new, {})
+        return phases_of(method, old, new, {}, first=not old)
     except Exception:
-        return phases_of(method, 0, new, {})
+        return phases_of(method, 0, new, {}, first=True)
 
 
 @cache

@@ -55,7 +55,7 @@ class Planned:
     @cached_property
     def has_first_task(self) -> bool:
         """Whether there is a first task to share: of some methods it has no training, and so nothing to start from."""
-        return self.tasks > 1 and bool(phases_of(self.experiment.method, 0, self.sizes[0], {}))
+        return self.tasks > 1 and bool(phases_of(self.experiment.method, 0, self.sizes[0], {}, first=True))
 
     def own_options(self) -> dict[str, Any]:
         """The options that differ from the method's defaults on this dataset."""

@@ -156,7 +156,7 @@ class Experiment:
         """
         dataset = self.load_dataset(team)
         tasks, learner = self.tasks(dataset), self.learner(dataset, team, folder)
-        phases_of(learner.method, 0, tasks.sizes[0], {})
+        phases_of(learner.method, 0, tasks.sizes[0], {}, first=True)
         if begins and team.is_main:  # the others get them from the main process
             learner.start()
         return dataset, tasks, learner
