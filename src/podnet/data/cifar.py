@@ -6,7 +6,7 @@ import hashlib
 import lzma
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.data.augment import Transform
-from podnet.data.cifar_kinds import CIFAR10, CIFAR100, Kind
+from podnet.data.cifar_kinds import CIFAR10, CIFAR100, Kind, Version
 from podnet.data.dataset import Dataset, reading
 from podnet.data.unpickle import load_plain
 from podnet.errors import ConfigError, DataError
@@ -26,8 +26,6 @@ SIZES = (8, 16, SIDE)
 PIXELS = 3 * SIDE * SIDE  # the red, green and blue planes
 LARGEST = 400_000_000  # bytes; the largest official file has 155 million
 BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
-
-Split = tuple[Tensor, Tensor]  # images (N, 3, 32, 32) uint8, labels (N,) int64
 
 
 def load_cifar10(
@@ -57,12 +55,18 @@ def _load(kind: Kind, path: Path, checksums: Mapping[str, str] | None, image_siz
         origin, files = _find(kind, path)
     for name, data in files.items():
         _verify(data, (checksums or {}).get(name), f"{origin}: {name}")
-    decode = _decode_python if kind.python.names in files else _decode_binary
-    train, test, class_names = decode(kind, files, origin)
-    (train_images, train_labels), (test_images, test_labels) = train, test
-    images = (_scaled(train_images, image_size), train_labels, _scaled(test_images, image_size), test_labels)
+    version = kind.python if kind.python.names in files else kind.binary
+    class_names = _class_names(kind, version, files[version.names], f"{origin}: {version.names}")
+
+    def split(names: Iterable[str]) -> tuple[Tensor, Tensor]:
+        batches = [_batch(kind, version, files[name], f"{origin}: {name}") for name in names]
+        pixels = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, SIDE, SIDE)
+        labels = [label for _, labels in batches for label in labels]
+        return _scaled(torch.from_numpy(pixels), image_size), torch.tensor(labels, dtype=torch.int64)
+
     transform = Transform(kind.mean, kind.std, pad=image_size // 8, flip=True)
-    return Dataset(kind.name, *images, class_names, (3, image_size, image_size), transform)
+    shape = (3, image_size, image_size)
+    return Dataset(kind.name, *split(version.train), *split([version.test]), class_names, shape, transform)
 
 
 def _scaled(images: Tensor, size: int) -> Tensor:
@@ -142,46 +146,19 @@ def _verify(data: bytes, checksum: str | None, where: str) -> None:
         )
 
 
-def _decode_binary(kind: Kind, files: Mapping[str, bytes], origin: Path) -> tuple[Split, Split, tuple[str, ...]]:
-    record = kind.label_bytes + PIXELS
-
-    def split(name: str) -> Split:
-        where, size = f"{origin}: {name}", len(files[name])
+def _batch(kind: Kind, version: Version, data: bytes, where: str) -> tuple[np.ndarray, list[int]]:
+    """The pixels (N, 3072) uint8 and the N labels in a file, checked."""
+    pixels: object
+    labels: object
+    if version is kind.python:
+        entries = _unpickled(data, where)
+        pixels, labels = entries.get("data"), entries.get(kind.labels)
+    else:
+        size, record = len(data), kind.label_bytes + PIXELS
         if size % record:
             raise DataError(f"{where} has {size} bytes, not a multiple of the record size {record}; download it again.")
-        records = np.frombuffer(files[name], np.uint8).reshape(-1, record)
-        return _split(kind, records[:, kind.label_bytes :], records[:, kind.label_bytes - 1].tolist(), where)
-
-    names = files[kind.binary.names].decode("utf-8", errors="replace").split()
-    train = _joined([split(name) for name in kind.binary.train])
-    return train, split(kind.binary.test), _class_names(kind, names, f"{origin}: {kind.binary.names}")
-
-
-def _decode_python(kind: Kind, files: Mapping[str, bytes], origin: Path) -> tuple[Split, Split, tuple[str, ...]]:
-    def content(name: str) -> dict[object, object]:
-        loaded = load_plain(files[name], f"{origin}: {name}")
-        if not isinstance(loaded, dict):
-            raise DataError(
-                f"{origin}: {name} contains a {type(loaded).__name__}, not a dict; download the official file."
-            )
-        return {_text(key): value for key, value in loaded.items()}
-
-    def split(name: str) -> Split:
-        entries = content(name)
-        return _split(kind, entries.get("data"), entries.get(kind.labels), f"{origin}: {name}")
-
-    names = content(kind.python.names).get(kind.label_names)
-    train = _joined([split(name) for name in kind.python.train])
-    return train, split(kind.python.test), _class_names(kind, names, f"{origin}: {kind.python.names}")
-
-
-def _joined(splits: list[Split]) -> Split:
-    images, labels = zip(*splits, strict=True)
-    return (images[0], labels[0]) if len(splits) == 1 else (torch.cat(images), torch.cat(labels))
-
-
-def _split(kind: Kind, pixels: object, labels: object, where: str) -> Split:
-    """Check the content of a file and convert it: pixels (N, 3072) uint8, labels a list of N labels."""
+        records = np.frombuffer(data, np.uint8).reshape(-1, record)
+        pixels, labels = records[:, kind.label_bytes :], records[:, kind.label_bytes - 1].tolist()
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.shape[1:] == (PIXELS,)):
         raise DataError(f"{where} has no images (data) of {PIXELS} bytes each; download the official file.")
     if not (isinstance(labels, list) and all(isinstance(label, int | np.integer) for label in labels)):
@@ -192,16 +169,26 @@ def _split(kind: Kind, pixels: object, labels: object, where: str) -> Split:
         if not 0 <= label < kind.classes:
             last = kind.classes - 1
             raise DataError(f"{where}: record {record} (from 0) has a label outside 0 to {last}; download it again.")
-    images = np.array(pixels, order="C").reshape(-1, 3, SIDE, SIDE)  # a copy: the file's bytes are read-only
-    return torch.from_numpy(images), torch.tensor(labels, dtype=torch.int64)
+    return pixels, labels
 
 
-def _class_names(kind: Kind, names: object, where: str) -> tuple[str, ...]:
+def _class_names(kind: Kind, version: Version, data: bytes, where: str) -> tuple[str, ...]:
+    if version is kind.python:
+        names = _unpickled(data, where).get(kind.label_names)
+    else:
+        names = data.decode("utf-8", errors="replace").split()
     found = [_text(name) for name in names] if isinstance(names, list) else []
     if len(found) != kind.classes or not all(isinstance(name, str) for name in found):
         what = f"{kind.adjective}class names instead of {kind.classes}"
         raise DataError(f"{where} has {len(found)} {what}; download the official file.")
-    return tuple(str(name) for name in found)
+    return tuple(map(str, found))
+
+
+def _unpickled(data: bytes, where: str) -> dict[object, object]:
+    loaded = load_plain(data, where)
+    if not isinstance(loaded, dict):
+        raise DataError(f"{where} contains a {type(loaded).__name__}, not a dict; download the official file.")
+    return {_text(key): value for key, value in loaded.items()}
 
 
 def _text(value: object) -> object:
