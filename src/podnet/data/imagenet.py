@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,18 @@ class Split:
     labels: np.ndarray  # (N,) int64, into classes
     classes: tuple[str, ...]
 
+    @classmethod
+    def of(cls, folder: Path, files: Sequence[bytes], shown: Sequence[str], classes: tuple[str, ...]) -> Split:
+        """The files in a folder, and the name of the class that each shows."""
+        label_of = {name: label for label, name in enumerate(classes)}
+        labels = np.array([label_of[name] for name in shown], dtype=np.int64)
+        return cls(FileNames.pack(folder, files), labels, classes)
+
+    @classmethod
+    def in_turn(cls, files: FileNames, counts: np.ndarray, classes: Iterable[str]) -> Split:
+        """The files class by class, so many of each."""
+        return cls(files, np.repeat(np.arange(len(counts)), counts), tuple(map(printable, classes)))
+
 
 def load_imagenet(
     path: Path, subset: str = "all", image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error"
@@ -63,32 +75,23 @@ def load_imagenet(
         raise DataError(
             f"{path}: val has {_counted(strange)}, but train does not; remove it, or list the classes in --subset."
         )
-
     name = f"imagenet{len(classes)}" if len(classes) in (SMALL, LARGE) else "imagenet"
-    return photo_dataset(name, train, val, classes, Reading(image_size, workers, unreadable))
+    return photo_dataset(name, train, val, classes, image_size, workers, unreadable)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How photos are read: options of `Photos`."""
-
-    image_size: int
-    workers: int
-    unreadable: Unreadable
-
-
-def photo_dataset(name: str, train: Split, test: Split, classes: tuple[str, ...], how: Reading) -> Dataset:
+def photo_dataset(
+    name: str, train: Split, test: Split, classes: tuple[str, ...], size: int, workers: int, unreadable: Unreadable
+) -> Dataset:
     """The photos of these classes in both splits; labels are positions in `classes`."""
 
     def photos(split: Split) -> tuple[Photos, Tensor]:
         position = {name: label for label, name in enumerate(classes)}
         targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
         rows = torch.from_numpy(np.flatnonzero(targets >= 0))
-        found = Photos(split.files, how.image_size, how.workers, how.unreadable, hint=SKIP)
-        return found[rows], torch.from_numpy(targets)[rows]
+        return Photos(split.files, size, workers, unreadable, hint=SKIP)[rows], torch.from_numpy(targets)[rows]
 
-    shape = (3, how.image_size, how.image_size)
-    return Dataset(name, *photos(train), *photos(test), classes, shape, Transform(MEAN, STD, pad=0, flip=True))
+    transform = Transform(MEAN, STD, pad=0, flip=True)
+    return Dataset(name, *photos(train), *photos(test), classes, (3, size, size), transform)
 
 
 SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file
@@ -151,8 +154,8 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
     has no such name, an index into `known`.
     """
     file = root / f"{split}.txt"
-    number_of = {name: label for label, name in enumerate(known or ())}
     names, words = [], []
+    names_known = set(known or ())
     for count, line in enumerate(file.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
@@ -160,7 +163,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         word = printable(os.fsdecode(b"".join(rest)))
         if not word or rest[0].lower().endswith(ENDINGS):
             raise DataError(f"{file}, line {count}: {os.fsdecode(line)!r} has no class; write 'path class'.")
-        if known and word not in number_of and word.isdecimal():
+        if known and word.isdecimal() and word not in names_known:
             if int(word) >= len(known):
                 raise DataError(
                     f"{file}, line {count}: {word} is not a class; train has {len(known)}, 0 to {len(known) - 1}."
@@ -172,48 +175,47 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         raise DataError(f"{file} is empty; write a line 'path class' for each photo.")
     found = set(words)
     classes = tuple(sorted(found, key=int if all(map(str.isdecimal, found)) else None))
-    label_of = {name: label for label, name in enumerate(classes)}
     first = os.fsdecode(names[0])
     base = root / split if not (root / first).exists() and (root / split / first).exists() else root
-    return Split(FileNames.pack(base, names), np.array([label_of[word] for word in words]), classes)
+    return Split.of(base, names, words, classes)
 
 
 def _read_folders(root: Path, split: str) -> Split:
     """One class per folder. The list of a large split is cached in a file until a class folder changes."""
     folder = root / split
-    entries = [entry for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
-    stamps = {entry.name: entry.stat().st_mtime_ns for entry in sorted(entries, key=lambda entry: entry.name)}
+    stamps = {entry.name: entry.stat().st_mtime_ns for entry in class_folders(folder)}
     if not stamps:
         raise DataError(f"{folder} has no class folders; {WANTED}.")
-    places = (root / f".podnet-{split}.npz", _user_cache(folder))
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    places = (root / f".podnet-{split}.npz", cache_folder() / f"{digest}.npz")
     cached = (_read_cache(place, folder, stamps) for place in places)
-    return next((found for found in cached if found), None) or _scan(folder, stamps, places)
-
-
-def _scan(folder: Path, stamps: Mapping[str, int], places: Sequence[Path]) -> Split:
-    names: list[bytes] = []
-    counts = []
-    for name in stamps:
-        prefix = os.fsencode(name) + b"/"
-        entries = os.listdir(os.fsencode(folder / name))
-        photos = sorted(prefix + e for e in entries if e.lower().endswith(ENDINGS) and not e.startswith(b"."))
-        if not photos:
-            raise DataError(f"{folder / name} has no photos (.JPEG, .jpg or .png); add some or remove the folder.")
-        names += photos
-        counts.append(len(photos))
-    files = FileNames.pack(folder, names)
+    if found := next(filter(None, cached), None):
+        return found
+    files, counts = list_photos(folder, stamps, "", "(.JPEG, .jpg or .png); add some or remove the folder")
     if len(files) >= WORTH_CACHING:
         _write_cache(places, stamps, files, counts)
-    return _labelled(files, np.array(counts), stamps)
+    return Split.in_turn(files, counts, stamps)
 
 
-def _labelled(files: FileNames, counts: np.ndarray, stamps: Mapping[str, int]) -> Split:
-    return Split(files, np.repeat(np.arange(len(stamps)), counts), tuple(map(printable, stamps)))
+def class_folders(folder: Path) -> list[os.DirEntry[str]]:
+    """Sorted by name."""
+    entries = (entry for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(entries, key=lambda entry: entry.name)
 
 
-def _user_cache(folder: Path) -> Path:
-    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
-    return cache_folder() / f"{digest}.npz"
+def list_photos(folder: Path, classes: Iterable[str], below: str, advice: str) -> tuple[FileNames, np.ndarray]:
+    """The photos of each class, in its folder or the folder `below` that one, and their numbers."""
+    names: list[bytes] = []
+    counts = []
+    for name in classes:
+        place = os.fsencode(os.path.join(name, below, ""))
+        entries = os.listdir(os.path.join(os.fsencode(folder), place))
+        photos = sorted(place + e for e in entries if e.lower().endswith(ENDINGS) and not e.startswith(b"."))
+        if not photos:
+            raise DataError(f"{folder / name / below} has no photos {advice}.")
+        names += photos
+        counts.append(len(photos))
+    return FileNames.pack(folder, names), np.array(counts, np.int64)
 
 
 def _key(stamps: Mapping[str, int]) -> np.ndarray:
@@ -221,10 +223,10 @@ def _key(stamps: Mapping[str, int]) -> np.ndarray:
     return np.frombuffer(json.dumps([CACHE_FORMAT, stamps]).encode(), np.uint8)
 
 
-def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileNames, counts: Sequence[int]) -> None:
+def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileNames, counts: np.ndarray) -> None:
     """Write to the first place that is writable; if none is, the list is made again each time."""
     packed = io.BytesIO()
-    np.savez(packed, key=_key(stamps), names=files.names, ends=files.ends, counts=np.array(counts))
+    np.savez(packed, key=_key(stamps), names=files.names, ends=files.ends, counts=counts)
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -243,4 +245,4 @@ def _read_cache(place: Path, folder: Path, stamps: Mapping[str, int]) -> Split |
             names, ends, counts = stored["names"], stored["ends"], stored["counts"]
     except BROKEN:
         return None
-    return _labelled(FileNames(folder, names, ends), counts, stamps)
+    return Split.in_turn(FileNames(folder, names, ends), counts, stamps)

@@ -6,12 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from podnet.data.dataset import Dataset, reading
-from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset
+from podnet.data.imagenet import Split, class_folders, list_photos, photo_dataset
 from podnet.data.photos import Unreadable
-from podnet.data.sources import FileNames
 from podnet.errors import DataError, printable
 
 TINY = "tiny-imagenet-200"
@@ -25,9 +22,11 @@ def load_tinyimagenet(path: Path, image_size: int = 64, workers: int = 0, unread
     """
     with reading(Path(path)):
         root = _root(Path(path), TINY, ("train", "val/images", "val/val_annotations.txt"))
-        train = _tiny_train(root / "train")
+        folders = [entry.name for entry in class_folders(root / "train")]
+        listed = list_photos(root / "train", folders, "images", "(.JPEG); get the dataset again")
+        train = Split.in_turn(*listed, folders)
         val = _tiny_val(root / "val", train.classes)
-    return photo_dataset("tinyimagenet", train, val, train.classes, Reading(image_size, workers, unreadable))
+    return photo_dataset("tinyimagenet", train, val, train.classes, image_size, workers, unreadable)
 
 
 def load_cub200(path: Path, image_size: int = 224, workers: int = 0, unreadable: Unreadable = "error") -> Dataset:
@@ -50,11 +49,10 @@ def load_cub200(path: Path, image_size: int = 224, workers: int = 0, unreadable:
 
     def split(wanted: bytes) -> Split:
         own = [photo for photo in names if trains[photo] == wanted]
-        position = {name: label for label, name in enumerate(classes)}
-        found = np.array([position[folder_of[labels[photo]]] for photo in own], dtype=np.int64)
-        return Split(FileNames.pack(root / "images", [names[photo] for photo in own]), found, classes)
+        shown = [folder_of[labels[photo]] for photo in own]
+        return Split.of(root / "images", [names[photo] for photo in own], shown, classes)
 
-    return photo_dataset("cub200", split(b"1"), split(b"0"), classes, Reading(image_size, workers, unreadable))
+    return photo_dataset("cub200", split(b"1"), split(b"0"), classes, image_size, workers, unreadable)
 
 
 def _root(path: Path, folder: str, parts: tuple[str, ...]) -> Path:
@@ -65,35 +63,18 @@ def _root(path: Path, folder: str, parts: tuple[str, ...]) -> Path:
     raise DataError(f"{path} has no {', '.join(parts)}; give the folder {folder}, or one that holds it.")
 
 
-def _tiny_train(folder: Path) -> Split:
-    names: list[bytes] = []
-    labels: list[int] = []
-    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    for label, name in enumerate(classes):
-        prefix = os.fsencode(name) + b"/images/"
-        listed = os.listdir(os.fsencode(folder) + b"/" + prefix)
-        photos = sorted(prefix + entry for entry in listed if entry.lower().endswith(ENDINGS))
-        if not photos:
-            raise DataError(f"{folder / name / 'images'} has no photos (.JPEG); get the dataset again.")
-        names += photos
-        labels += [label] * len(photos)
-    return Split(FileNames.pack(folder, names), np.array(labels, dtype=np.int64), tuple(map(printable, classes)))
-
-
 def _tiny_val(folder: Path, classes: tuple[str, ...]) -> Split:
     """Lines "file, class, box", with tabs between them."""
     file = folder / "val_annotations.txt"
-    label_of = {name: label for label, name in enumerate(classes)}
-    names: list[bytes] = []
-    labels: list[int] = []
-    for count, words in _lines(file, most=3):
-        label = label_of.get(printable(os.fsdecode(words[1]))) if len(words) > 1 else None
-        if label is None:
-            shown = printable(os.fsdecode(b" ".join(words[:2])))
-            raise DataError(f"{file}, line {count}: {shown!r} is not a photo and a class of train; get the file again.")
-        names.append(words[0])
-        labels.append(label)
-    return Split(FileNames.pack(folder / "images", names), np.array(labels, dtype=np.int64), classes)
+    names, shown = [], []
+    known = set(classes)
+    for count, (name, *rest) in _lines(file, most=3):
+        shown.append(printable(os.fsdecode(b"".join(rest[:1]))))
+        if shown[-1] not in known:
+            line = printable(os.fsdecode(b" ".join([name, *rest[:1]])))
+            raise DataError(f"{file}, line {count}: {line!r} is not a photo and a class of train; get the file again.")
+        names.append(name)
+    return Split.of(folder / "images", names, shown, classes)
 
 
 def _numbered(file: Path) -> Mapping[int, bytes]:

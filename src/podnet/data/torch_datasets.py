@@ -15,7 +15,7 @@ from torch.utils.data import Subset
 
 from podnet.data.arrays import from_arrays
 from podnet.data.dataset import Dataset
-from podnet.data.imagenet import ENDINGS, Reading, Split, photo_dataset
+from podnet.data.imagenet import ENDINGS, Split, photo_dataset
 from podnet.data.photos import Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, some
@@ -57,13 +57,12 @@ def from_torch(
             "the same order, because labels are positions in them."
         )
     names = class_names if class_names is not None else known
-    listed = [_files(each) for each in (train, test)]
-    if listed[0] is not None and listed[1] is not None:
-        classes = tuple(map(str, names)) if names is not None else ()
-        splits = [_split(files, classes, name) for files in listed if files is not None]
-        return photo_dataset(name, splits[0], splits[1], classes, Reading(image_size, workers, unreadable))
-    pairs = [_arrays(each, part) for each, part in ((train, "train"), (test, "test"))]
-    return from_arrays(pairs[0], pairs[1], names, name)
+    files, test_files = _files(train), _files(test)
+    if names is not None and files is not None and test_files is not None:  # such datasets have names
+        classes = tuple(map(str, names))
+        splits = (_split(files, classes, name), _split(test_files, classes, name))
+        return photo_dataset(name, *splits, classes, image_size, workers, unreadable)
+    return from_arrays(_arrays(train, "train"), _arrays(test, "test"), names, name)
 
 
 def _class_names(dataset: Any) -> Sequence[str] | None:
@@ -109,14 +108,11 @@ def _arrays(dataset: Indexed, part: str) -> tuple[np.ndarray, np.ndarray]:
         images.append(_pixels(image, where))
         labels.append(label)
         if images[-1].shape != images[0].shape:
-            same_size = images[-1].shape[:2] == images[0].shape[:2]
-            advice = (
-                "make all of them colour images, for instance with Pillow's convert('RGB')."
-                if same_size
-                else "bring all images to one size, for instance with torchvision's Resize and CenterCrop."
-            )
+            advice = "bring all images to one size, for instance with torchvision's Resize and CenterCrop"
+            if images[-1].shape[:2] == images[0].shape[:2]:
+                advice = "make all of them colour images, for instance with Pillow's convert('RGB')"
             found = f"{where} has the shape {images[-1].shape}, the first {images[0].shape} (height, width, channels)"
-            raise DataError(f"{found}; {advice}")
+            raise DataError(f"{found}; {advice}.")
     if not images:
         raise DataError(f"the {part} dataset is empty.")
     return np.stack(images), np.array(labels, dtype=np.int64)
@@ -141,8 +137,7 @@ def _pixels(image: Any, where: str) -> np.ndarray:
     if isinstance(image, Image.Image):
         pixels = np.asarray(image if image.mode == "L" else image.convert("RGB"))
     elif isinstance(image, Tensor):
-        found = image.detach().cpu()
-        pixels = _whole(found, where).numpy()
+        pixels = _whole(image.detach().cpu(), where).numpy()
         pixels = pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
     elif isinstance(image, np.ndarray):
         pixels = image
@@ -150,8 +145,9 @@ def _pixels(image: Any, where: str) -> np.ndarray:
         raise DataError(f"{where} is {type(image).__name__}; give a PIL picture, a uint8 array or a tensor.")
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
+        shape = image.size if isinstance(image, Image.Image) else image.shape
         raise DataError(
-            f"{where} is {pixels.dtype} of shape {image.shape if not isinstance(image, Image.Image) else image.size}; "
+            f"{where} is {pixels.dtype} of shape {shape}; "
             "give uint8 pixels with 1 or 3 channels: arrays (H, W, C), tensors (C, H, W)."
         )
     return pixels
