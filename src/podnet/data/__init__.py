@@ -41,13 +41,17 @@ __all__ = [
 class Source:
     """A kind of dataset: how to load it, and the protocol that suits it."""
 
-    summary: str
+    name: str
     load: Callable[..., Dataset]  # takes the path, if one is needed
     family: str  # the presets of a method to use
     classes: int | None  # None: as many as the file has
-    needs_path: bool = True
     order: str = "random"
     options: tuple[str, ...] = ()  # those of PHOTO_OPTIONS that `load` takes
+    needs_path: bool = True
+
+    @property
+    def summary(self) -> str:
+        return SUMMARIES[self.name]
 
     @property
     def photos(self) -> bool:
@@ -58,69 +62,33 @@ class Source:
 PHOTO_READING = ("image_size", "unreadable", "workers")
 PHOTO_OPTIONS = ("subset", *PHOTO_READING)
 
-SOURCES: dict[str, Source] = {
-    "digits": Source(
-        "scikit-learn's handwritten digits, 8x8, embedded", load_digits, "digits", classes=10, needs_path=False
-    ),
-    "cifar10": Source(
-        "CIFAR-10, the official files: the archive or its folder, python or binary version",
-        load_cifar10,
-        "cifar",
-        classes=10,
-        options=("image_size",),
-    ),
-    "cifar100": Source(
-        "CIFAR-100, the official files: the archive or its folder, python or binary version",
-        load_cifar100,
-        "cifar",
-        classes=100,
-        order="paper:0",
-        options=("image_size",),
-    ),
-    "npz": Source(
-        "your own arrays: a .npz file with x_train, y_train, x_test, y_test and optionally class_names",
-        load_npz,
-        "cifar",
-        classes=None,
-    ),
-    "imagenet": Source(
-        "photos in the ILSVRC layout: train/SYNSET/*.JPEG, val/SYNSET/*.JPEG (or lists train.txt, val.txt: path label)",
-        load_imagenet,
-        "imagenet",
-        classes=None,
-        options=PHOTO_OPTIONS,
-    ),
-    "imagenet100": Source(
-        "a hundred classes of ImageNet: --subset released (the first 100 synsets), ucir (seed 1993) or a file",
-        partial(load_imagenet, subset="released"),
-        "imagenet",
-        classes=100,
-        order="paper:0",
-        options=PHOTO_OPTIONS,
-    ),
-    "imagenet1000": Source(
-        "ImageNet (ILSVRC 2012), all 1000 classes, in the same layouts",
-        load_imagenet,
-        "imagenet",
-        classes=1000,
-        order="paper:0",
-        options=PHOTO_READING,
-    ),
-    "tinyimagenet": Source(
-        "TinyImageNet, the folder tiny-imagenet-200: train/SYNSET/images, val/images, val/val_annotations.txt",
-        load_tinyimagenet,
-        "imagenet",
-        classes=200,
-        options=PHOTO_READING,
-    ),
-    "cub200": Source(
-        "CUB-200-2011, the folder CUB_200_2011: images, images.txt, image_class_labels.txt, train_test_split.txt",
-        load_cub200,
-        "imagenet",
-        classes=200,
-        options=PHOTO_READING,
-    ),
+OFFICIAL = "the official files: the archive or its folder, python or binary version"
+SUMMARIES = {
+    "digits": "scikit-learn's handwritten digits, 8x8, embedded",
+    "cifar10": f"CIFAR-10, {OFFICIAL}",
+    "cifar100": f"CIFAR-100, {OFFICIAL}",
+    "npz": "your own arrays: a .npz file with x_train, y_train, x_test, y_test and optionally class_names",
+    "imagenet": "photos in the ILSVRC layout: "
+    "train/SYNSET/*.JPEG, val/SYNSET/*.JPEG (or lists train.txt, val.txt: path label)",
+    "imagenet100": "a hundred classes of ImageNet: "
+    "--subset released (the first 100 synsets), ucir (seed 1993) or a file",
+    "imagenet1000": "ImageNet (ILSVRC 2012), all 1000 classes, in the same layouts",
+    "tinyimagenet": "TinyImageNet, the folder tiny-imagenet-200: "
+    "train/SYNSET/images, val/images, val/val_annotations.txt",
+    "cub200": "CUB-200-2011, the folder CUB_200_2011: images, images.txt, image_class_labels.txt, train_test_split.txt",
 }
+KNOWN = (
+    Source("digits", load_digits, "digits", 10, needs_path=False),
+    Source("cifar10", load_cifar10, "cifar", 10, options=("image_size",)),
+    Source("cifar100", load_cifar100, "cifar", 100, "paper:0", options=("image_size",)),
+    Source("npz", load_npz, "cifar", None),
+    Source("imagenet", load_imagenet, "imagenet", None, options=PHOTO_OPTIONS),
+    Source("imagenet100", partial(load_imagenet, subset="released"), "imagenet", 100, "paper:0", PHOTO_OPTIONS),
+    Source("imagenet1000", load_imagenet, "imagenet", 1000, "paper:0", PHOTO_READING),
+    Source("tinyimagenet", load_tinyimagenet, "imagenet", 200, options=PHOTO_READING),
+    Source("cub200", load_cub200, "imagenet", 200, options=PHOTO_READING),
+)
+SOURCES = {source.name: source for source in KNOWN}
 
 
 def load(name: str, path: str | None, options: Mapping[str, Any] | None = None) -> Dataset:
