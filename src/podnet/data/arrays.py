@@ -14,21 +14,11 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
-from podnet.errors import DataError, in_words
+from podnet.data.images import shape_of
+from podnet.errors import MALFORMED, DataError, in_words
 
-# What numpy raises for a damaged .npz file.
-BROKEN = (
-    OSError,
-    ValueError,
-    TypeError,
-    EOFError,
-    KeyError,
-    AttributeError,
-    RuntimeError,
-    BadZipFile,
-    zlib.error,
-    MemoryError,  # it claims a huge shape
-)
+# What numpy raises for a damaged .npz file; MemoryError if it claims a huge shape.
+BROKEN = (*MALFORMED, OSError, EOFError, BadZipFile, zlib.error, MemoryError)
 
 
 def as_images(array: ArrayLike) -> Tensor:
@@ -70,44 +60,26 @@ def from_arrays(
     if len(targets) != len(images):
         raise DataError(f"{name}: {len(images)} training images but {len(targets)} labels; give one label per image.")
     if class_names is None:
-        class_names = _numbers(targets, name)
-    channels = images.shape[1]
-    statistics = [_mean_and_std(images[:, channel]) for channel in range(channels)]
-    return Dataset(
-        name=name,
-        train_images=images,
-        train_targets=targets,
-        test_images=test_images,
-        test_targets=test_targets,
-        class_names=tuple(class_names),
-        shape=(channels, images.shape[2], images.shape[3]),
-        transform=Transform(
-            mean=tuple(mean for mean, _ in statistics),
-            std=tuple(max(std, 1e-3) for _, std in statistics),
-            pad=max(1, images.shape[2] // 8),
-        ),
-    )
-
-
-def _numbers(targets: Tensor, name: str) -> list[str]:
-    """Names of classes that have none."""
-    highest = int(targets.max())
-    if highest >= len(targets):
-        raise DataError(
-            f"{name}: a label is {highest}, but there are only {len(targets)} training images; "
-            "number the classes from 0 without gaps, or give class_names."
-        )
-    return [str(label) for label in range(highest + 1)]
+        highest = int(targets.max())
+        if highest >= len(targets):
+            raise DataError(
+                f"{name}: a label is {highest}, but there are only {len(targets)} training images; "
+                "number the classes from 0 without gaps, or give class_names."
+            )
+        class_names = [str(label) for label in range(highest + 1)]
+    mean, std = zip(*map(_mean_and_std, images.unbind(1)), strict=True)
+    transform = Transform(mean, std, pad=max(1, images.shape[2] // 8))
+    return Dataset(name, images, targets, test_images, test_targets, tuple(class_names), shape_of(images), transform)
 
 
 def _mean_and_std(pixels: Tensor) -> tuple[float, float]:
-    """For uint8 values scaled to [0, 1], from a histogram, without a copy as floats."""
+    """For uint8 values scaled to [0, 1], from a histogram, without a copy as floats; the deviation is never 0."""
     counts = torch.bincount(pixels.flatten(), minlength=256).double()
     values = torch.arange(256, dtype=torch.float64) / 255
     total = counts.sum()
     mean = (counts * values).sum() / total
     variance = (counts * (values - mean).square()).sum() / (total - 1).clamp(min=1)
-    return float(mean), float(variance.sqrt())
+    return float(mean), max(float(variance.sqrt()), 1e-3)
 
 
 def _as_labels(labels: ArrayLike, name: str) -> Tensor:

@@ -20,13 +20,6 @@ def load_digits() -> Dataset:
     test = torch.zeros(len(targets), dtype=torch.bool)
     for digit in range(10):
         test[(targets == digit).nonzero().flatten()[::TEST_EVERY]] = True
-    return Dataset(
-        name="digits",
-        train_images=images[~test],
-        train_targets=targets[~test],
-        test_images=images[test],
-        test_targets=targets[test],
-        class_names=tuple(str(digit) for digit in range(10)),
-        shape=(1, 8, 8),
-        transform=Transform(mean=(0.3053,), std=(0.3760,), pad=1, flip=False),
-    )
+    splits = (images[~test], targets[~test], images[test], targets[test])
+    transform = Transform(mean=(0.3053,), std=(0.3760,), pad=1, flip=False)
+    return Dataset("digits", *splits, tuple("0123456789"), (1, 8, 8), transform)
