@@ -56,10 +56,11 @@ class Collection:
 def read_collection(path: Path) -> Collection:
     """Read all photos of a folder or table. Each is decoded once; unreadable files and duplicates are skipped."""
     path = expanded(path)
+    skipped: list[tuple[str, str]] = []
     if path.is_dir():
-        listed, skipped = _list_folders(path)
+        listed = _list_folders(path, skipped)
     elif path.is_file():
-        listed, skipped = _list_table(path)
+        listed = _list_table(path)
     else:
         raise DataError(f"there is no folder or file {printable(path)}; {WANTED}.")
     refuse_lookalikes([label for _, label in listed])
@@ -84,11 +85,9 @@ def read_collection(path: Path) -> Collection:
 
 def in_order(photos: Iterable[Photo]) -> tuple[Photo, ...]:
     """By class, then by path; images in memory keep their order."""
-
-    def place(photo: Photo) -> tuple[str, Path]:
-        return photo.label, Path() if isinstance(photo.source, bytes) else photo.source
-
-    return tuple(sorted(photos, key=place))
+    return tuple(
+        sorted(photos, key=lambda photo: (photo.label, Path() if isinstance(photo.source, bytes) else photo.source))
+    )
 
 
 def measure_all(sources: Sequence[Path | bytes]) -> list[tuple[tuple[int, int], str] | str]:
@@ -122,7 +121,7 @@ def files_below(folder: Path) -> Iterator[Path]:
         if _identity(here) in visited:
             continue
         visited.add(_identity(here))
-        entries = sorted(entry for entry in here.iterdir() if not entry.name.startswith("."))
+        entries = _entries(here)
         yield from (entry for entry in entries if not entry.is_dir())
         waiting += reversed([entry for entry in entries if entry.is_dir()])
 
@@ -132,12 +131,14 @@ def _identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+def _entries(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _list_folders(root: Path, skipped: list[tuple[str, str]]) -> list[tuple[Path, str]]:
+    """The files and their classes; what is skipped is added to the list."""
     listed: list[tuple[Path, str]] = []
-    skipped: list[tuple[str, str]] = []
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith("."):
-            continue
+    for entry in _entries(root):
         if not entry.is_dir():
             skipped.append((printable(entry), "not in a class folder"))
             continue
@@ -152,11 +153,11 @@ def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, s
             skipped.append((printable(entry), "a folder without photos"))
     if not listed:
         raise DataError(_without_classes(root))
-    return listed, skipped
+    return listed
 
 
 def _without_classes(root: Path) -> str:
-    entries = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
+    entries = _entries(root)
     photos = sum(is_picture(entry) for entry in entries if not entry.is_dir())
     if not photos:
         return f"{printable(root)} has no class folders with files; {WANTED}."
@@ -174,19 +175,16 @@ def _nested(root: Path, photos: Iterable[Photo]) -> tuple[tuple[str, str], ...]:
         folder, *below = photo.source.relative_to(root).parts
         if len(below) > 1:
             found.setdefault((photo.label, folder), {})[printable(below[0])] = None
-
-    def sentence(label: str, folder: str, names: Sequence[str]) -> str:
-        shown = ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
-        return (
-            f"{label} has subfolders with photos ({shown}); they are learned as one class. "
-            f"For classes of their own, give {printable(root / folder)}."
-        )
-
-    several = {key: list(names) for key, names in found.items() if len(names) > 1}
-    return tuple((label, sentence(label, folder, names)) for (label, folder), names in several.items())
+    sentences = []
+    for (label, folder), names in found.items():
+        if len(names) > 1:
+            shown = ", ".join([*names][:SHOWN]) + ", ..." * (len(names) > SHOWN)
+            what = f"{label} has subfolders with photos ({shown}); they are learned as one class."
+            sentences.append((label, f"{what} For classes of their own, give {printable(root / folder)}."))
+    return tuple(sentences)
 
 
-def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+def _list_table(file: Path) -> list[tuple[Path, str]]:
     """Rows path,label, or a header that names these two columns; paths are relative to the table's folder."""
     if is_picture(file):
         raise DataError(f"{printable(file)} is a picture; give the folder that contains the class folders.")
@@ -211,7 +209,7 @@ def _list_table(file: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str
         listed.append((file.parent / row[path], class_name(row[label])))
     if not listed:
         raise DataError(f"{printable(file)} is empty; write a row path,label for each photo.")
-    return listed, []
+    return listed
 
 
 def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
@@ -224,10 +222,8 @@ def class_name(name: str) -> str:
     """The name in one Unicode form: some letters can be written in two ways, and macOS uses the other one."""
     normal = unicodedata.normalize("NFC", name)
     if not normal.isprintable() or len(normal) > LONGEST_NAME:
-        raise DataError(
-            f"invalid class name '{printable(normal[:80])}': use at most {LONGEST_NAME} characters, "
-            "all of them printable."
-        )
+        shown = printable(normal[:80])
+        raise DataError(f"invalid class name '{shown}': use at most {LONGEST_NAME} characters, all of them printable.")
     return normal
 
 
