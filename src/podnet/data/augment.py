@@ -40,13 +40,9 @@ class _Draws:
         """(B, 1, 1, 1) in [0, 1)."""
         return torch.rand(self.share.count, 1, 1, 1, generator=self.generator)[self.share.rows]
 
-    def integers(self, end: int) -> Tensor:
-        """(B,), from 0 to end - 1."""
-        return torch.randint(0, end, (self.share.count,), generator=self.generator)[self.share.rows]
-
-    def two_integers(self, end: int) -> Tensor:
-        """(2, B), from 0 to end - 1."""
-        return torch.randint(0, end, (2, self.share.count), generator=self.generator)[:, self.share.rows]
+    def integers(self, end: int, *each: int) -> Tensor:
+        """(*each, B), from 0 to end - 1."""
+        return torch.randint(0, end, (*each, self.share.count), generator=self.generator)[..., self.share.rows]
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class Transform:
             images = transformed(images, draws.integers(len(OPERATIONS)), direction * draws.integers(HIGHEST + 1))
         pixels = self._padded(images)
         if self.pad:
-            top, left = draws.two_integers(2 * self.pad + 1).to(images.device)
+            top, left = draws.integers(2 * self.pad + 1, 2).to(images.device)
             windows = pixels.unfold(1, images.shape[2], 1).unfold(2, images.shape[3], 1)  # (B, top, left, H, W)
             pixels = windows[torch.arange(len(images), device=images.device), top, left]
         if self.flip:

@@ -7,7 +7,6 @@ import math
 import random
 import stat
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -183,20 +182,15 @@ def _without_alpha(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
     if image.mode in ("I", "F"):
-        tops = (255, 65535) if image.mode == "I" else (1, 255, 65535)
-        return Image.fromarray(_eight_bits(np.nan_to_num(np.asarray(image, np.float64)), tops))
+        values = np.nan_to_num(np.asarray(image, np.float64))
+        tops = (255, 65535) if image.mode == "I" else (1, 255, 65535)  # what white may be
+        highest = values.max()
+        white = next((top for top in tops if highest <= 1.01 * top), highest)
+        return Image.fromarray(np.round(values.clip(0, white) * (255 / white)).astype(np.uint8))
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        background = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(background, image.convert("RGBA")).convert("RGB")
     return image if image.mode in ("RGB", "L") else image.convert("RGB")
-
-
-def _eight_bits(values: np.ndarray, tops: Sequence[int]) -> np.ndarray:
-    """Scale to 8 bits. White is the first of `tops` that the values hardly exceed, or else their maximum."""
-    highest = values.max()
-    top = next((top for top in tops if highest <= 1.01 * top), highest)
-    scaled: np.ndarray = np.round(values.clip(0, top) * (255 / top)).astype(np.uint8)
-    return scaled
 
 
 def reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,18 +28,8 @@ MISSING = os.strerror(errno.ENOENT)
 AHEAD = 2  # batches that each worker prepares in advance
 
 
-class _Work(NamedTuple):
-    """One batch to decode, with the seeds of its random crops."""
-
-    sources: list[Path | bytes]
-    seeds: list[int] | None
-
-
-class _Decoded(NamedTuple):
-    """The readable photos of a batch, (n, size, size, 3) uint8, and why the others could not be read."""
-
-    pixels: np.ndarray
-    failures: dict[int, str]
+Work = tuple[list[Path | bytes], list[int] | None]  # the photos of a batch, and the seeds of their random crops
+Decoded = tuple[np.ndarray, dict[int, str]]  # the readable ones, (n, size, size, 3) uint8, and why others are not
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +92,15 @@ class Photos:
 
     def _batches(self, parts: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> Iterator[tuple[Tensor, Tensor]]:
         work = (
-            _Work([self.sources[i] for i in part.tolist()], None if own is None else own.tolist())
+            ([self.sources[i] for i in part.tolist()], None if own is None else own.tolist())
             for part, own in zip(parts, seeds, strict=True)
         )
         decoder = _Decoder(self.size, self.least_area)
-        for part, done in zip(parts, _decode_all(work, decoder, self.workers), strict=True):
-            for position, why in done.failures.items():
+        for part, (pixels, failures) in zip(parts, _decode_all(work, decoder, self.workers), strict=True):
+            for position, why in failures.items():
                 self._leave_out(int(part[position]), why)
-            readable = [position for position in range(len(part)) if position not in done.failures]
-            yield part[readable], torch.from_numpy(done.pixels).permute(0, 3, 1, 2)
+            readable = [position for position in range(len(part)) if position not in failures]
+            yield part[readable], torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
     def name_of(self, index: int) -> str:
         """The name of a photo in messages and in `unreadable_names`."""
@@ -176,28 +166,29 @@ class Photos:
                 raise DataError(f"cannot keep {source} as an exemplar ({error.strerror}); restore the file.") from error
 
 
-class _Decoder(torch.utils.data.Dataset[_Decoded]):
+class _Decoder(torch.utils.data.Dataset[Decoded]):
     """Runs in a worker. A batch brings its own sources, so a worker needs nothing of the dataset."""
 
     def __init__(self, size: int, least_area: float) -> None:
         self.size = size
         self.least_area = least_area
 
-    def __getitem__(self, work: _Work) -> _Decoded:
-        pixels = np.empty((len(work.sources), self.size, self.size, 3), np.uint8)
+    def __getitem__(self, work: Work) -> Decoded:
+        sources, seeds = work
+        pixels = np.empty((len(sources), self.size, self.size, 3), np.uint8)
         failures: dict[int, str] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warnings about odd but readable files; decode checks the size
-            for position, source in enumerate(work.sources):
-                seed = None if work.seeds is None else work.seeds[position]
+            for position, source in enumerate(sources):
+                seed = None if seeds is None else seeds[position]
                 try:
                     pixels[position - len(failures)] = decode(source, self.size, seed, self.least_area)
                 except Exception as error:  # Pillow raises almost anything on damaged files
                     failures[position] = reason(error)
-        return _Decoded(pixels[: len(pixels) - len(failures)], failures)
+        return pixels[: len(pixels) - len(failures)], failures
 
 
-def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Iterator[_Decoded]:
+def _decode_all(work: Iterable[Work], decoder: _Decoder, workers: int) -> Iterator[Decoded]:
     """The batches in order; at most workers x AHEAD of them are in progress."""
     if not workers:
         yield from map(decoder.__getitem__, work)
@@ -211,7 +202,7 @@ def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Itera
                 sampler=work,
                 num_workers=workers,
                 prefetch_factor=AHEAD,
-                collate_fn=_unchanged,
+                collate_fn=tuple,  # keeps arrays: tensors would use shared memory, and containers have little of it
                 worker_init_fn=partial(_end_with, os.getpid()),  # otherwise they would hold the lock of a killed run
                 generator=torch.Generator(),  # otherwise it would draw from the global one
                 multiprocessing_context="fork" if sys.platform == "linux" else None,
@@ -229,8 +220,3 @@ def _decode_all(work: Iterable[_Work], decoder: _Decoder, workers: int) -> Itera
 
 def _end_with(parent: int, worker: int) -> None:
     end_with(parent)
-
-
-def _unchanged(done: Any) -> Any:
-    """Keep arrays: tensors would use shared memory, and containers have little of it."""
-    return done
