@@ -69,11 +69,12 @@ class Selection:
     def _ends(self) -> list[int]:
         return list(accumulate(map(len, self.parts)))
 
-    def places(self) -> Tensor:
-        """(N, 2): for each entry, its part and its row there."""
+    def places(self) -> list[tuple[Sources, int]]:
+        """For each entry, its part and its row there."""
         part = torch.bucketize(self.rows, torch.tensor(self._ends, dtype=torch.int64), right=True)
         starts = torch.tensor([0, *self._ends[:-1]])
-        return torch.stack([part, self.rows - starts[part]], dim=1)
+        rows = self.rows - starts[part]
+        return [(self.parts[number], row) for number, row in zip(part.tolist(), rows.tolist(), strict=True)]
 
 
 def selection(sources: Sources) -> Selection:
@@ -161,30 +162,22 @@ class Shelf:
 
 def content_lengths(sources: Sources) -> list[int]:
     """Bytes of each photo in memory or in a pack; no pack is read."""
-    chosen = selection(sources)
-    lengths = []
-    for number, row in chosen.places().tolist():
-        part = chosen.parts[number]
-        if isinstance(part, Pack):
-            lengths.append(int(part.ends[row] - (part.ends[row - 1] if row else 0)))
-        elif isinstance(content := part[row], bytes):
-            lengths.append(len(content))
-        else:
-            raise ValueError("only photos in memory or in packs have a length; use kept().")
-    return lengths
+    return [
+        int(part.ends[row] - (part.ends[row - 1] if row else 0)) if isinstance(part, Pack) else len(_content(part[row]))
+        for part, row in selection(sources).places()
+    ]
+
+
+def _content(source: Path | bytes) -> bytes:
+    if isinstance(source, Path):
+        raise ValueError("only photos in memory or in packs have a length and a state; use kept().")
+    return source
 
 
 def state_of(sources: Sources) -> dict[str, Tensor]:
     """Contents in memory as tensors; for packs, their names and the rows there."""
-    chosen = selection(sources)
-    entries = [(chosen.parts[part], row) for part, row in chosen.places().tolist()]
-    contents: list[bytes] = []
-    for part, row in entries:
-        if not isinstance(part, Pack):
-            content = part[row]
-            if not isinstance(content, bytes):
-                raise ValueError("only photos in memory have a state; use kept().")
-            contents.append(content)
+    entries = selection(sources).places()
+    contents = [_content(part[row]) for part, row in entries if not isinstance(part, Pack)]
     tensors = {
         "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
         "lengths": torch.tensor([len(content) for content in contents], dtype=torch.int64),
