@@ -67,12 +67,10 @@ class Tasks:
         old, seen = self._ends[index : index + 2]
         data = self.dataset
         train = self._brought(index)
+        test = torch.cat([self._tested[label] for label in self.order[:seen]])
+        test_images, test_targets = data.test_images, data.test_targets
         if self.validation:
-            tested = torch.cat([self._split(label)[1] for label in self.order[:seen]])
-            test_images, test_targets = data.train_images[tested], data.train_targets[tested]
-        else:
-            tested = torch.cat([self._tested[label] for label in self.order[:seen]])
-            test_images, test_targets = data.test_images[tested], data.test_targets[tested]
+            test_images, test_targets = data.train_images, data.train_targets
         return Task(
             index=index,
             old=old,
@@ -80,8 +78,8 @@ class Tasks:
             class_names=tuple(data.class_names[c] for c in self.order[old:seen]),
             train_images=data.train_images[train],
             train_targets=self._position[data.train_targets[train]],
-            test_images=test_images,
-            test_targets=self._position[test_targets],
+            test_images=test_images[test],
+            test_targets=self._position[test_targets[test]],
             refreshed=() if self.cumulative else tuple(range(self._ends[self._oldest(index)], old)),
         )
 
@@ -89,7 +87,7 @@ class Tasks:
         """The same tasks with the training images of each class in so many parts; cumulative tasks have all anyway."""
         if visits < 1:
             raise ConfigError(f"visits is {visits}; it must be at least 1.")
-        counts = self._counts()
+        counts = [len(self._trained[label]) for label in self.order]
         if (fewest := min(counts)) < visits and not self.cumulative:
             name = self.dataset.class_names[self.order[counts.index(fewest)]]
             raise ConfigError(
@@ -100,13 +98,9 @@ class Tasks:
 
     def images_at_first(self) -> list[int]:
         """How many training images of each class come with its own task, in the order of the classes."""
+        counts = [len(self._trained[label]) for label in self.order]
         in_parts = self._ends[-2]  # classes of the last task come whole
-        return [-(-count // self.visits) if i < in_parts else count for i, count in enumerate(self._counts())]
-
-    def _counts(self) -> list[int]:
-        """How many images of each class are trained on, in the order of the classes."""
-        counts = images_of_each_class(self.dataset, self.images_per_class)[list(self.order)].tolist()
-        return [count - round(self.validation * count) for count in counts]
+        return [-(-count // self.visits) for count in counts[:in_parts]] + counts[in_parts:]
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -114,14 +108,22 @@ class Tasks:
         return [0, *accumulate(self.sizes)]
 
     @cached_property
-    def _trained(self) -> dict[int, Tensor]:
+    def _given(self) -> dict[int, Tensor]:
         """Indices of the training images of each class."""
-        return positions_by_class(self.dataset.train_targets)
+        found = positions_by_class(self.dataset.train_targets)
+        return {label: own[: self.images_per_class] for label, own in found.items()}
+
+    @cached_property
+    def _trained(self) -> dict[int, Tensor]:
+        """Those to train on."""
+        return {label: own[: len(own) - round(self.validation * len(own))] for label, own in self._given.items()}
 
     @cached_property
     def _tested(self) -> dict[int, Tensor]:
-        """Indices of the test images of each class."""
-        return positions_by_class(self.dataset.test_targets)
+        """Indices of the test images of each class or, for validation, of the training images held out: the last."""
+        if not self.validation:
+            return positions_by_class(self.dataset.test_targets)
+        return {label: own[len(self._trained[label]) :] for label, own in self._given.items()}
 
     @cached_property
     def _position(self) -> Tensor:
@@ -137,20 +139,14 @@ class Tasks:
     def _brought(self, index: int) -> Tensor:
         """Indices of the training images that a task brings."""
         if self.cumulative:
-            return torch.cat([self._split(label)[0] for label in self.order[: self._ends[index + 1]]])
+            return torch.cat([self._trained[label] for label in self.order[: self._ends[index + 1]]])
         parts: list[Tensor] = []
         for task in range(self._oldest(index), index + 1):
             visit = index - task
             until = self.visits if index == len(self) - 1 else visit + 1
             for label in self.order[self._ends[task] : self._ends[task + 1]]:
-                parts += self._split(label)[0].tensor_split(self.visits)[visit:until]
+                parts += self._trained[label].tensor_split(self.visits)[visit:until]
         return torch.cat(parts)
-
-    def _split(self, label: int) -> tuple[Tensor, Tensor]:
-        """Training indices of a class: those to train on, and the last `validation` share of them, held out."""
-        own = self._trained[label][: self.images_per_class]
-        cut = len(own) - round(self.validation * len(own))
-        return own[:cut], own[cut:]
 
 
 def class_incremental(
@@ -170,29 +166,33 @@ def class_incremental(
     sizes = task_sizes(len(order), base, increment)
     if images_per_class is not None and images_per_class < 1:
         raise ConfigError(f"images_per_class is {images_per_class}; it must be at least 1.")
-    counts = images_of_each_class(dataset, images_per_class)
+    counts = torch.bincount(dataset.train_targets).clamp(max=images_per_class or len(dataset.train_targets)).tolist()
     if not 0 <= validation < 1:
         raise ConfigError(f"validation is {validation}; give a share to hold out, from 0 to below 1.")
     for label in order if validation else ():
-        if round(validation * int(counts[label])) in (0, int(counts[label])):
+        if round(validation * counts[label]) in (0, counts[label]):
             raise ConfigError(
-                f"validation {validation} of the {int(counts[label])} images of class {dataset.class_names[label]!r} "
+                f"validation {validation} of the {counts[label]} images of class {dataset.class_names[label]!r} "
                 "leaves no images for training or none for validation; choose another share."
             )
     return Tasks(dataset, tuple(order), sizes, validation, cumulative, images_per_class)
 
 
-def images_of_each_class(dataset: Dataset, limit: int | None = None) -> Tensor:
-    """The number of training images of each class; at most `limit` are used."""
-    counts = torch.bincount(dataset.train_targets, minlength=len(dataset.class_names))
-    return counts if limit is None else counts.clamp(max=limit)
-
-
 def task_sizes(classes: int, base: int, increment: int | Sequence[int]) -> tuple[int, ...]:
     """The number of new classes of each task; `increment` is that of all later tasks, or one for each of them."""
     if isinstance(increment, int):
-        _check_increment(classes, base, increment)
-        return (base,) + (increment,) * ((classes - base) // increment)
+        if not 1 <= base <= classes:
+            raise ConfigError(f"base is {base}; with {classes} classes it must be from 1 to {classes}.")
+        if increment < 1:
+            raise ConfigError(f"increment is {increment}; it must be at least 1.")
+        left = classes - base
+        if left % increment:
+            fits = ", ".join(str(n) for n in range(1, left + 1) if left % n == 0)
+            raise ConfigError(
+                f"increment {increment} does not divide the {left} classes left after the base of {base}; "
+                f"use one of {fits}, or another base."
+            )
+        return (base,) + (increment,) * (left // increment)
     sizes = (base, *increment)
     if min(sizes) < 1:
         raise ConfigError(f"sizes are {sizes_in_words(sizes)}; each task needs at least 1 class.")
@@ -203,16 +203,3 @@ def task_sizes(classes: int, base: int, increment: int | Sequence[int]) -> tuple
 
 def sizes_in_words(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
-
-
-def _check_increment(classes: int, base: int, increment: int) -> None:
-    if not 1 <= base <= classes:
-        raise ConfigError(f"base is {base}; with {classes} classes it must be from 1 to {classes}.")
-    if increment < 1:
-        raise ConfigError(f"increment is {increment}; it must be at least 1.")
-    if base < classes and (classes - base) % increment:
-        fits = [n for n in range(1, classes - base + 1) if (classes - base) % n == 0]
-        raise ConfigError(
-            f"increment {increment} does not divide the {classes - base} classes left after the base of {base}; "
-            f"use one of {', '.join(map(str, fits))}, or another base."
-        )
