@@ -42,10 +42,8 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
 
 
 def _paper_orders(dataset: Dataset) -> list[list[int]]:
-    orders = json.loads(resources.files("podnet.scenario").joinpath("class_orders.json").read_text()).get(
-        dataset.name, []
-    )
-    return [order for order in orders if len(order) == len(dataset.class_names)]
+    orders = json.loads(resources.files("podnet.scenario").joinpath("class_orders.json").read_text())
+    return [order for order in orders.get(dataset.name, []) if len(order) == len(dataset.class_names)]
 
 
 def _paper_order(dataset: Dataset, number: str) -> list[int]:
@@ -55,7 +53,7 @@ def _paper_order(dataset: Dataset, number: str) -> list[int]:
     if not number.isdecimal() or int(number) >= len(known):
         names = ", ".join(f"paper:{i}" for i in range(len(known)))
         raise ConfigError(f"order is paper:{number}; for {dataset.name} it must be {names}.")
-    return [int(label) for label in known[int(number)]]
+    return known[int(number)]
 
 
 def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
@@ -72,9 +70,8 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
                 f"order has {word!r}, which is not a class of {dataset.name}; use class names or the numbers "
                 f"0 to {len(dataset.class_names) - 1}, or natural, random{paper}, or the path of a file."
             )
-    if len(set(order)) != len(order):
-        twice = next(label for label, times in Counter(order).items() if times > 1)
-        raise ConfigError(f"order has class {dataset.class_names[twice]!r} twice; list each class once.")
+    if twice := [label for label, times in Counter(order).items() if times > 1]:
+        raise ConfigError(f"order has class {dataset.class_names[twice[0]]!r} twice; list each class once.")
     if not order:
         raise ConfigError(f"order {spec!r} has no classes; list at least one.")
     return order
