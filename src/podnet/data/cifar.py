@@ -54,7 +54,10 @@ def _load(kind: Kind, path: Path, checksums: Mapping[str, str] | None, image_siz
     with reading(path):
         origin, files = _find(kind, path)
     for name, data in files.items():
-        _verify(data, (checksums or {}).get(name), f"{origin}: {name}")
+        algorithm, _, expected = (checksums or {}).get(name, "").partition(":")
+        if algorithm and hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != expected:
+            what = f"damaged or not the official file ({algorithm} is not {expected})"
+            raise DataError(f"{origin}: {name} is {what}; download it again.")
     version = kind.python if kind.python.names in files else kind.binary
     class_names = _class_names(kind, version, files[version.names], f"{origin}: {version.names}")
 
@@ -136,14 +139,6 @@ def _read(kind: Kind, file: IO[bytes], size: int, where: str) -> bytes:
     if size > LARGEST:
         raise DataError(f"{where} has {size:,} bytes, far more than any {kind.title} file; download the official one.")
     return file.read(size)
-
-
-def _verify(data: bytes, checksum: str | None, where: str) -> None:
-    algorithm, _, expected = (checksum or "").partition(":")
-    if checksum and hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != expected:
-        raise DataError(
-            f"{where} is damaged or not the official file ({algorithm} is not {expected}); download it again."
-        )
 
 
 def _batch(kind: Kind, version: Version, data: bytes, where: str) -> tuple[np.ndarray, list[int]]:
