@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ UCIR_SEED = 1993
 WORTH_CACHING = 20_000  # files; fewer are listed quickly enough
 CACHE_FORMAT = 1
 SKIP = "skip such files with --unreadable skip"
+SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +51,9 @@ class Split:
         return cls(FileNames.pack(folder, files), labels, classes)
 
     @classmethod
-    def in_turn(cls, files: FileNames, counts: np.ndarray, classes: Iterable[str]) -> Split:
+    def in_turn(cls, files: FileNames, counts: np.ndarray, classes: Collection[str]) -> Split:
         """The files class by class, so many of each."""
-        return cls(files, np.repeat(np.arange(len(counts)), counts), tuple(map(printable, classes)))
+        return cls(files, np.repeat(np.arange(len(classes)), counts), tuple(map(printable, classes)))
 
 
 def load_imagenet(
@@ -92,9 +93,6 @@ def photo_dataset(
 
     transform = Transform(MEAN, STD, pad=0, flip=True)
     return Dataset(name, *photos(train), *photos(test), classes, (3, size, size), transform)
-
-
-SUBSETS = ("all", "released", "ucir")  # by name; anything else is a file
 
 
 def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
@@ -188,13 +186,14 @@ def _read_folders(root: Path, split: str) -> Split:
         raise DataError(f"{folder} has no class folders; {WANTED}.")
     digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     places = (root / f".podnet-{split}.npz", cache_folder() / f"{digest}.npz")
-    cached = (_read_cache(place, folder, stamps) for place in places)
-    if found := next(filter(None, cached), None):
-        return found
-    files, counts = list_photos(folder, stamps, "", "(.JPEG, .jpg or .png); add some or remove the folder")
-    if len(files) >= WORTH_CACHING:
-        _write_cache(places, stamps, files, counts)
-    return Split.in_turn(files, counts, stamps)
+    # A folder's time changes whenever a file is added or removed.
+    key = np.frombuffer(json.dumps([CACHE_FORMAT, stamps]).encode(), np.uint8)
+    listed = next(filter(None, (_read_cache(place, folder, key) for place in places)), None)
+    if listed is None:
+        listed = list_photos(folder, stamps, "", "(.JPEG, .jpg or .png); add some or remove the folder")
+        if len(listed[0]) >= WORTH_CACHING:
+            _write_cache(places, key, *listed)
+    return Split.in_turn(*listed, stamps)
 
 
 def class_folders(folder: Path) -> list[os.DirEntry[str]]:
@@ -218,15 +217,10 @@ def list_photos(folder: Path, classes: Iterable[str], below: str, advice: str) -
     return FileNames.pack(folder, names), np.array(counts, np.int64)
 
 
-def _key(stamps: Mapping[str, int]) -> np.ndarray:
-    """The key of a cached list: a folder's time changes whenever a file is added or removed."""
-    return np.frombuffer(json.dumps([CACHE_FORMAT, stamps]).encode(), np.uint8)
-
-
-def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileNames, counts: np.ndarray) -> None:
+def _write_cache(places: Sequence[Path], key: np.ndarray, files: FileNames, counts: np.ndarray) -> None:
     """Write to the first place that is writable; if none is, the list is made again each time."""
     packed = io.BytesIO()
-    np.savez(packed, key=_key(stamps), names=files.names, ends=files.ends, counts=counts)
+    np.savez(packed, key=key, names=files.names, ends=files.ends, counts=counts)
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -236,13 +230,12 @@ def _write_cache(places: Sequence[Path], stamps: Mapping[str, int], files: FileN
         return
 
 
-def _read_cache(place: Path, folder: Path, stamps: Mapping[str, int]) -> Split | None:
+def _read_cache(place: Path, folder: Path, key: np.ndarray) -> tuple[FileNames, np.ndarray] | None:
     """The cached list; None if it is missing, damaged or older than a change of the folders."""
     try:
         with open(place, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            if not np.array_equal(stored["key"], _key(stamps)):
-                return None
-            names, ends, counts = stored["names"], stored["ends"], stored["counts"]
+            if np.array_equal(stored["key"], key):
+                return FileNames(folder, stored["names"], stored["ends"]), stored["counts"]
     except BROKEN:
-        return None
-    return Split.in_turn(FileNames(folder, names, ends), counts, stamps)
+        pass
+    return None
