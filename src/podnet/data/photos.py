@@ -125,12 +125,7 @@ class Photos:
 
     def shelved(self, shelf: Shelf, name: str, held: int, write: Callable[[Callable[[], None]], None]) -> Photos:
         """The same, in memory if there is room besides `held` bytes, else in a pack of that name on the shelf."""
-        taken, contents = shelf.split(self.contents(), held)
-        if contents is None:
-            return replace(self, sources=taken)
-        path, rest = shelf.folder / name, contents
-        write(lambda: Pack.write(path, rest))
-        return replace(self, sources=Pack.open(path))
+        return replace(self, sources=shelf.put(name, self.contents(), held, write))
 
     def held(self) -> int:
         """Bytes of content in memory."""

@@ -6,7 +6,7 @@ import hashlib
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -149,15 +149,19 @@ class Shelf:
     folder: Path
     limit: int
 
-    def split(self, contents: Iterator[bytes], held: int) -> tuple[tuple[bytes, ...], Iterator[bytes] | None]:
-        """All contents if they fit into memory besides `held` bytes; otherwise nothing, and an iterator over them."""
+    def put(
+        self, name: str, contents: Iterator[bytes], held: int, write: Callable[[Callable[[], None]], None]
+    ) -> Sources:
+        """The contents, in memory if there is room besides `held` bytes, else in a pack of that name."""
+        path = self.folder / name
         taken: list[bytes] = []
         for content in contents:
             taken.append(content)
             held += len(content)
             if held > self.limit:
-                return (), chain(taken, contents)
-        return tuple(taken), None
+                write(lambda: Pack.write(path, chain(taken, contents)))
+                return Pack.open(path)
+        return tuple(taken)
 
 
 def content_lengths(sources: Sources) -> list[int]:
