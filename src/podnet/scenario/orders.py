@@ -28,7 +28,13 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
     elif spec == "random":
         order = torch.randperm(total, generator=generator(seed, "class order")).tolist()
     elif kind == "paper":
-        order = _paper_order(dataset, number)
+        orders = _paper_orders(dataset)
+        if not orders:
+            raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
+        if not number.isdecimal() or int(number) >= len(orders):
+            names = ", ".join(f"paper:{i}" for i in range(len(orders)))
+            raise ConfigError(f"order is paper:{number}; for {dataset.name} it must be {names}.")
+        order = orders[int(number)]
     else:
         order = _explicit_order(spec, dataset)
     if classes is None and len(order) < total:
@@ -44,16 +50,6 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
 def _paper_orders(dataset: Dataset) -> list[list[int]]:
     orders = json.loads(resources.files("podnet.scenario").joinpath("class_orders.json").read_text())
     return [order for order in orders.get(dataset.name, []) if len(order) == len(dataset.class_names)]
-
-
-def _paper_order(dataset: Dataset, number: str) -> list[int]:
-    known = _paper_orders(dataset)
-    if not known:
-        raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
-    if not number.isdecimal() or int(number) >= len(known):
-        names = ", ".join(f"paper:{i}" for i in range(len(known)))
-        raise ConfigError(f"order is paper:{number}; for {dataset.name} it must be {names}.")
-    return known[int(number)]
 
 
 def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
