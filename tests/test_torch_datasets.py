@@ -110,6 +110,7 @@ def item(image=ARRAYS[0], label=0):
         ([item(label="cat")], "the label of train item 0 is 'cat'"),
         ([item(label=0.5)], "the label of train item 0 is 0.5"),
         ([item(label=True)], "the label of train item 0 is True"),
+        ([item(label=torch.tensor(True))], r"the label of train item 0 is tensor\(True\)"),
         ([item(label=torch.tensor([0, 1]))], r"the label of train item 0 is tensor\(\[0, 1\]\)"),
         ([item(label=torch.tensor(1.0))], r"the label of train item 0 is tensor\(1\.\)"),
         ([item(), item(ARRAYS[0][:4])], r"train item 1 has the shape \(4, 5, 3\), the first \(6, 5, 3\).*Resize"),

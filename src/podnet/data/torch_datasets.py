@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,6 @@ from podnet.data.sources import FileNames
 from podnet.errors import DataError, some
 
 LOADER = "default_loader"  # torchvision's; others may do anything
-LABELS = (int, np.integer, Tensor, np.ndarray)  # the last two of one number
 
 
 class Indexed(Protocol):
@@ -122,14 +122,10 @@ def _pair(item: Any, where: str) -> tuple[Any, int]:
     if not isinstance(item, (tuple, list)) or len(item) < 2:
         raise DataError(f"{where} is {type(item).__name__} without a label; give pairs of an image and its label.")
     image, label = item[:2]
-    whole = isinstance(label, LABELS) and not isinstance(label, bool)
-    if isinstance(label, (Tensor, np.ndarray)):
-        kind = label.dtype
-        floats = kind.is_floating_point if isinstance(kind, torch.dtype) else not np.issubdtype(kind, np.integer)
-        whole = not floats and int(np.prod(label.shape)) == 1
-    if not whole:
+    number = label.item() if isinstance(label, (Tensor, np.ndarray)) and math.prod(label.shape) == 1 else label
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
         raise DataError(f"the label of {where} is {label!r}; it must be a whole number, the class from 0 on.")
-    return image, int(label)
+    return image, int(number)
 
 
 def _pixels(image: Any, where: str) -> np.ndarray:
