@@ -23,26 +23,18 @@ CUTOUT = 4  # a hole's side is this part of the image's: 8 of 32 pixels, as in i
 
 @dataclass(frozen=True)
 class Share:
-    """The rows, (B,), that some images have in a batch of `count` images."""
+    """The rows, (B,), that some images have in a batch of `count` images; random numbers are drawn for all of these."""
 
     rows: Tensor
     count: int
 
-
-@dataclass(frozen=True)
-class _Draws:
-    """Random numbers for the images of a share, drawn for the whole batch."""
-
-    generator: torch.Generator
-    share: Share
-
-    def uniform(self) -> Tensor:
+    def uniform(self, generator: torch.Generator) -> Tensor:
         """(B, 1, 1, 1) in [0, 1)."""
-        return torch.rand(self.share.count, 1, 1, 1, generator=self.generator)[self.share.rows]
+        return torch.rand(self.count, 1, 1, 1, generator=generator)[self.rows]
 
-    def integers(self, end: int, *each: int) -> Tensor:
+    def integers(self, generator: torch.Generator, end: int, *each: int) -> Tensor:
         """(*each, B), from 0 to end - 1."""
-        return torch.randint(0, end, (*each, self.share.count), generator=self.generator)[..., self.share.rows]
+        return torch.randint(0, end, (*each, self.count), generator=generator)[..., self.rows]
 
 
 @dataclass(frozen=True)
@@ -90,22 +82,29 @@ class Transform:
         A share of a batch gets the same augmentation as within the whole batch. With "trivial" in `more` each image
         goes through TrivialAugment first, with "cutout" it gets a hole last.
         """
-        draws = _Draws(generator, share or Share(torch.arange(len(images)), len(images)))
+        share = share or Share(torch.arange(len(images)), len(images))
         if "trivial" in more:
-            direction = 2 * draws.integers(2) - 1
-            images = transformed(images, draws.integers(len(OPERATIONS)), direction * draws.integers(HIGHEST + 1))
+            direction = 2 * share.integers(generator, 2) - 1
+            operations = share.integers(generator, len(OPERATIONS))
+            images = transformed(images, operations, direction * share.integers(generator, HIGHEST + 1))
         pixels = self._padded(images)
         if self.pad:
-            top, left = draws.integers(2 * self.pad + 1, 2).to(images.device)
+            top, left = share.integers(generator, 2 * self.pad + 1, 2).to(images.device)
             windows = pixels.unfold(1, images.shape[2], 1).unfold(2, images.shape[3], 1)  # (B, top, left, H, W)
             pixels = windows[torch.arange(len(images), device=images.device), top, left]
         if self.flip:
-            mirrored = (draws.uniform()[:, 0] < 0.5).to(images.device)  # (B, 1, 1)
+            mirrored = (share.uniform(generator)[:, 0] < 0.5).to(images.device)  # (B, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
         planes = pixels[..., None].view(torch.uint8)[..., : images.shape[1]].permute(0, 3, 1, 2)
-        changed = self._change_intensity(planes.contiguous(memory_format=torch.channels_last), draws)
+        changed = planes.contiguous(memory_format=torch.channels_last)
+        if self.intensity != "none":
+            change = (share.uniform(generator) * 2 - 1) * MAX_CHANGE
+            if self.intensity == "shift":
+                changed = (changed + change.round().to(images.device)).clamp_(0, 255)
+            else:
+                changed = (changed * (1 + change / 255).to(images.device)).clamp_(0, 255)
         inputs = self.normalise(changed)
-        return _cut_out(inputs, draws) if "cutout" in more else inputs
+        return _cut_out(inputs, share, generator) if "cutout" in more else inputs
 
     def _padded(self, images: Tensor) -> Tensor:
         """Pad with black and pack each pixel's channels into one integer, (B, H, W): a crop moves one per pixel."""
@@ -117,14 +116,6 @@ class Transform:
             inside[..., channel] = images[:, channel]
         return padded.view(torch.int32)[..., 0] if bytes_of_pixel == 4 else padded[..., 0]
 
-    def _change_intensity(self, images: Tensor, draws: _Draws) -> Tensor:
-        if self.intensity == "none":
-            return images
-        draw = draws.uniform() * 2 - 1  # in [-1, 1)
-        if self.intensity == "shift":
-            return (images + (draw * MAX_CHANGE).round().to(images.device)).clamp_(0, 255)
-        return (images * (1 + draw * MAX_CHANGE / 255).to(images.device)).clamp_(0, 255)
-
 
 def require_possible(owner: str, more: Collection[str]) -> None:
     """Refuse augmentations that do not exist, or that exclude each other."""
@@ -134,12 +125,12 @@ def require_possible(owner: str, more: Collection[str]) -> None:
         raise ConfigError(f"the augmentation of {owner} has both mixup and cutmix; leave one of them out.")
 
 
-def _cut_out(inputs: Tensor, draws: _Draws) -> Tensor:
+def _cut_out(inputs: Tensor, share: Share, generator: torch.Generator) -> Tensor:
     """Cutout (DeVries and Taylor, 2017): a square of zeros, the mean colour, around a random pixel, in place."""
     height, width = inputs.shape[2:]
     side = torch.tensor([min(height, width) // CUTOUT])
-    hole = boxes(draws.integers(height), draws.integers(width), side, side, inputs)
-    return inputs.masked_fill_(hole, 0)
+    rows, columns = share.integers(generator, height), share.integers(generator, width)
+    return inputs.masked_fill_(boxes(rows, columns, side, side, inputs), 0)
 
 
 def batches(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
