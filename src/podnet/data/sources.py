@@ -61,9 +61,8 @@ class Selection:
         return len(self.rows)
 
     def __getitem__(self, index: int, /) -> Path | bytes:
-        row = int(self.rows[index])
-        part = bisect_right(self._ends, row)
-        return self.parts[part][row - (self._ends[part - 1] if part else 0)]
+        part, row = self._place(int(self.rows[index]))
+        return part[row]
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -71,10 +70,11 @@ class Selection:
 
     def places(self) -> list[tuple[Sources, int]]:
         """For each entry, its part and its row there."""
-        part = torch.bucketize(self.rows, torch.tensor(self._ends, dtype=torch.int64), right=True)
-        starts = torch.tensor([0, *self._ends[:-1]])
-        rows = self.rows - starts[part]
-        return [(self.parts[number], row) for number, row in zip(part.tolist(), rows.tolist(), strict=True)]
+        return [self._place(row) for row in self.rows.tolist()]
+
+    def _place(self, row: int) -> tuple[Sources, int]:
+        part = bisect_right(self._ends, row)
+        return self.parts[part], row - (self._ends[part - 1] if part else 0)
 
 
 def selection(sources: Sources) -> Selection:
