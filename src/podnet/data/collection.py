@@ -56,11 +56,10 @@ class Collection:
 def read_collection(path: Path) -> Collection:
     """Read all photos of a folder or table. Each is decoded once; unreadable files and duplicates are skipped."""
     path = expanded(path)
-    skipped: list[tuple[str, str]] = []
     if path.is_dir():
-        listed = _list_folders(path, skipped)
+        listed, skipped = _list_folders(path)
     elif path.is_file():
-        listed = _list_table(path)
+        listed, skipped = _list_table(path), []
     else:
         raise DataError(f"there is no folder or file {printable(path)}; {WANTED}.")
     refuse_lookalikes([label for _, label in listed])
@@ -135,10 +134,12 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
-def _list_folders(root: Path, skipped: list[tuple[str, str]]) -> list[tuple[Path, str]]:
-    """The files and their classes; what is skipped is added to the list."""
+def _list_folders(root: Path) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
+    """The files and their classes, and what is skipped."""
     listed: list[tuple[Path, str]] = []
-    for entry in _entries(root):
+    skipped: list[tuple[str, str]] = []
+    entries = _entries(root)
+    for entry in entries:
         if not entry.is_dir():
             skipped.append((printable(entry), "not in a class folder"))
             continue
@@ -151,20 +152,14 @@ def _list_folders(root: Path, skipped: list[tuple[str, str]]) -> list[tuple[Path
         listed += [(file, label) for file in files]
         if not files:
             skipped.append((printable(entry), "a folder without photos"))
-    if not listed:
-        raise DataError(_without_classes(root))
-    return listed
-
-
-def _without_classes(root: Path) -> str:
-    entries = _entries(root)
+    if listed:
+        return listed, skipped
     photos = sum(is_picture(entry) for entry in entries if not entry.is_dir())
     if not photos:
-        return f"{printable(root)} has no class folders with files; {WANTED}."
-    empty = " with files" if any(entry.is_dir() for entry in entries) else ""
-    them = "it" if photos == 1 else "them"
-    where = printable(root / "CLASS")
-    return f"{printable(root)} has {counted(photos, 'photo')} but no class folders{empty}; move {them} to {where}/."
+        raise DataError(f"{printable(root)} has no class folders with files; {WANTED}.")
+    folders = "class folders with files" if any(entry.is_dir() for entry in entries) else "class folders"
+    advice = f"move {'it' if photos == 1 else 'them'} to {printable(root / 'CLASS')}/"
+    raise DataError(f"{printable(root)} has {counted(photos, 'photo')} but no {folders}; {advice}.")
 
 
 def _nested(root: Path, photos: Iterable[Photo]) -> tuple[tuple[str, str], ...]:

@@ -133,7 +133,16 @@ def _pixels(image: Any, where: str) -> np.ndarray:
     if isinstance(image, Image.Image):
         pixels = np.asarray(image if image.mode == "L" else image.convert("RGB"))
     elif isinstance(image, Tensor):
-        pixels = _whole(image.detach().cpu(), where).numpy()
+        found = image.detach().cpu()
+        if found.is_floating_point():  # in [0, 1], as torchvision's ToTensor makes them
+            low, high = (float(found.min()), float(found.max())) if found.numel() else (0.0, 0.0)
+            if not (low >= 0 and high <= 1):  # NaN is neither
+                raise DataError(
+                    f"{where} has values from {low:.3g} to {high:.3g}; give uint8 pixels or floats from 0 to 1, "
+                    "without Normalize: the statistics are found here."
+                )
+            found = (found * 255).round().to(torch.uint8)
+        pixels = found.numpy()
         pixels = pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
     elif isinstance(image, np.ndarray):
         pixels = image
@@ -147,16 +156,3 @@ def _pixels(image: Any, where: str) -> np.ndarray:
             "give uint8 pixels with 1 or 3 channels: arrays (H, W, C), tensors (C, H, W)."
         )
     return pixels
-
-
-def _whole(image: Tensor, where: str) -> Tensor:
-    """Floats in [0, 1], as torchvision's ToTensor makes them, as uint8 again."""
-    if not image.is_floating_point():
-        return image
-    low, high = (float(image.min()), float(image.max())) if image.numel() else (0.0, 0.0)
-    if not (low >= 0 and high <= 1):  # NaN is neither
-        raise DataError(
-            f"{where} has values from {low:.3g} to {high:.3g}; give uint8 pixels or floats from 0 to 1, without "
-            "Normalize: the statistics are found here."
-        )
-    return (image * 255).round().to(torch.uint8)
