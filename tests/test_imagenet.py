@@ -288,6 +288,13 @@ def test_number_beyond_the_classes(tmp_path: Path) -> None:
     assert "val.txt, line 2: 3 is not a class; train has 3, 0 to 2" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_number_too_long_for_python(tmp_path: Path, split: str) -> None:
+    make_tree(tmp_path)
+    (tmp_path / f"{split}.txt").write_text(f"a.JPEG {'9' * 5000}\n")
+    assert "but val does not" in refusal(tmp_path)
+
+
 def test_name_beyond_the_classes(tmp_path: Path) -> None:
     make_tree(tmp_path)
     write_list(tmp_path, "val", "{synset}/{synset}_{number}.JPEG", (*SYNSETS[:2], "elephant"))

@@ -133,6 +133,7 @@ def test_parts_of_cub_that_are_missing(tmp_path: Path, part: str) -> None:
         ("train_test_split.txt", "15 1", "photo 15 is in train_test_split.txt, but not in images.txt"),
         ("train_test_split.txt", "3 1", "train_test_split.txt, line 13: '3 1' is not a new number and a value"),
         ("images.txt", "x", "images.txt, line 13: 'x' is not a new number"),
+        ("images.txt", "9" * 5000 + " x", " x' is not a new number"),
     ],
 )
 def test_lists_of_cub_that_make_no_sense(tmp_path: Path, file: str, line: str, complaint: str) -> None:

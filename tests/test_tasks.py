@@ -261,10 +261,15 @@ def test_the_papers_orders_are_the_shipped_permutations(cifar_like):
     assert len({tuple(order) for order in orders}) == 3
 
 
-@pytest.mark.parametrize("spec", ["paper:3", "paper:", "paper", "paper:-1", "paper:one"])
+@pytest.mark.parametrize("spec", ["paper:3", "paper:", "paper", "paper:-1", "paper:one", "paper:" + "9" * 5000])
 def test_orders_that_the_paper_does_not_have_are_refused_with_those_that_it_has(cifar_like, spec):
     with pytest.raises(ConfigError, match=r"paper:0, paper:1, paper:2"):
         class_order(spec, cifar_like, seed=0)
+
+
+def test_a_number_too_long_for_python_is_no_class(dataset):
+    with pytest.raises(ConfigError, match="999', which is not a class of zoo"):
+        class_order("9" * 5000, dataset, seed=0)
 
 
 def test_a_dataset_that_the_paper_does_not_have_is_told_so(dataset):

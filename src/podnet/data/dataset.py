@@ -14,6 +14,8 @@ from podnet.data.augment import Transform
 from podnet.data.images import Images
 from podnet.errors import DataError, some
 
+MOST_DIGITS = 100
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -22,6 +24,11 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
+
+
+def is_number(word: str) -> bool:
+    """Whether `int` takes a word from a file; it refuses those of thousands of digits."""
+    return word.isdecimal() and len(word) <= MOST_DIGITS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from podnet.data.arrays import BROKEN
 from podnet.data.augment import Transform
-from podnet.data.dataset import Dataset, reading
+from podnet.data.dataset import Dataset, is_number, reading
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest, printable, some
@@ -161,7 +161,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         word = printable(os.fsdecode(b"".join(rest)))
         if not word or rest[0].lower().endswith(ENDINGS):
             raise DataError(f"{file}, line {count}: {os.fsdecode(line)!r} has no class; write 'path class'.")
-        if known and word.isdecimal() and word not in names_known:
+        if known and is_number(word) and word not in names_known:
             if int(word) >= len(known):
                 raise DataError(
                     f"{file}, line {count}: {word} is not a class; train has {len(known)}, 0 to {len(known) - 1}."
@@ -172,7 +172,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
     if not names:
         raise DataError(f"{file} is empty; write a line 'path class' for each photo.")
     found = set(words)
-    classes = tuple(sorted(found, key=int if all(map(str.isdecimal, found)) else None))
+    classes = tuple(sorted(found, key=int if all(map(is_number, found)) else None))
     first = os.fsdecode(names[0])
     base = root / split if not (root / first).exists() and (root / split / first).exists() else root
     return Split.of(base, names, words, classes)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from podnet.data.dataset import Dataset, reading
+from podnet.data.dataset import Dataset, is_number, reading
 from podnet.data.imagenet import Split, class_folders, list_photos, photo_dataset
 from podnet.data.photos import Unreadable
 from podnet.errors import DataError, printable
@@ -81,10 +81,11 @@ def _numbered(file: Path) -> Mapping[int, bytes]:
     """Lines "number value" as a mapping, in their order."""
     found: dict[int, bytes] = {}
     for count, words in _lines(file, most=2):
-        if len(words) != 2 or not words[0].isdigit() or int(words[0]) in found:
+        number = os.fsdecode(words[0])
+        if len(words) != 2 or not is_number(number) or int(number) in found:
             shown = printable(os.fsdecode(b" ".join(words)))
             raise DataError(f"{file}, line {count}: {shown!r} is not a new number and a value; get the file again.")
-        found[int(words[0])] = words[1]
+        found[int(number)] = words[1]
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from podnet.data.dataset import Dataset
+from podnet.data.dataset import Dataset, is_number
 from podnet.errors import ConfigError
 from podnet.randomness import generator
 
@@ -31,7 +31,7 @@ def class_order(spec: str, dataset: Dataset, seed: int, classes: int | None = No
         orders = _paper_orders(dataset)
         if not orders:
             raise ConfigError(f"the paper has no class order for {dataset.name}; use natural, random or a list.")
-        if not number.isdecimal() or int(number) >= len(orders):
+        if not is_number(number) or int(number) >= len(orders):
             names = ", ".join(f"paper:{i}" for i in range(len(orders)))
             raise ConfigError(f"order is paper:{number}; for {dataset.name} it must be {names}.")
         order = orders[int(number)]
@@ -58,7 +58,7 @@ def _explicit_order(spec: str, dataset: Dataset) -> list[int]:
     for word in listed_classes(spell_out(spec)):
         if word in by_name:
             order.append(by_name[word])
-        elif word.isdecimal() and int(word) < len(dataset.class_names):
+        elif is_number(word) and int(word) < len(dataset.class_names):
             order.append(int(word))
         else:
             paper = ", paper:0" if _paper_orders(dataset) else ""
