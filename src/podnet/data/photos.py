@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -65,12 +66,12 @@ class Photos:
 
     def followed_by(self, other: Photos) -> Photos:
         """Concatenate. Settings are these; workers, the larger number (restored photos have none)."""
-        self = replace(self, workers=max(self.workers, other.workers))
-        if self._in_memory and other._in_memory:
-            return replace(self, sources=(*self.contents(), *other.contents()))  # frees what was not selected
         first, second = selection(self.sources), selection(other.sources)
         rows = torch.cat([first.rows, second.rows + sum(map(len, first.parts))])
-        return replace(self, sources=Selection((*first.parts, *second.parts), rows))
+        joined = Selection((*first.parts, *second.parts), rows)
+        in_memory = (not isinstance(part, Pack) and isinstance(part[row], bytes) for part, row in joined.places())
+        sources = (*self.contents(), *other.contents()) if all(in_memory) else joined  # frees what was not selected
+        return replace(self, sources=sources, workers=max(self.workers, other.workers))
 
     def batches(
         self, parts: Sequence[Tensor], draws: torch.Generator | None = None, rows: Callable[[int], Tensor] | None = None
@@ -125,7 +126,15 @@ class Photos:
 
     def shelved(self, shelf: Shelf, name: str, held: int, write: Callable[[Callable[[], None]], None]) -> Photos:
         """The same, in memory if there is room besides `held` bytes, else in a pack of that name on the shelf."""
-        return replace(self, sources=shelf.put(name, self.contents(), held, write))
+        path, contents = shelf.folder / name, self.contents()
+        taken: list[bytes] = []
+        for content in contents:
+            taken.append(content)
+            held += len(content)
+            if held > shelf.limit:
+                write(lambda: Pack.write(path, chain(taken, contents)))
+                return replace(self, sources=Pack.open(path))
+        return replace(self, sources=tuple(taken))
 
     def held(self) -> int:
         """Bytes of content in memory."""
@@ -141,13 +150,6 @@ class Photos:
         """Restore photos from their `state`; packs are on the shelf."""
         return cls(from_state(tensors, shelf), int(tensors["size"]))
 
-    @property
-    def _in_memory(self) -> bool:
-        parts = selection(self.sources).parts
-        return not any(isinstance(part, Pack) for part in parts) and all(
-            isinstance(self.sources[i], bytes) for i in range(len(self))
-        )
-
     def contents(self) -> Iterator[bytes]:
         """The contents of the files, or of the small copies to keep."""
         for i in range(len(self)):
@@ -161,12 +163,12 @@ class Photos:
                 raise DataError(f"cannot keep {source} as an exemplar ({error.strerror}); restore the file.") from error
 
 
+@dataclass(frozen=True)
 class _Decoder(torch.utils.data.Dataset[Decoded]):
     """Runs in a worker. A batch brings its own sources, so a worker needs nothing of the dataset."""
 
-    def __init__(self, size: int, least_area: float) -> None:
-        self.size = size
-        self.least_area = least_area
+    size: int
+    least_area: float
 
     def __getitem__(self, work: Work) -> Decoded:
         sources, seeds = work

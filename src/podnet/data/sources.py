@@ -6,10 +6,10 @@ import hashlib
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -68,9 +68,9 @@ class Selection:
     def _ends(self) -> list[int]:
         return list(accumulate(map(len, self.parts)))
 
-    def places(self) -> list[tuple[Sources, int]]:
+    def places(self) -> Iterator[tuple[Sources, int]]:
         """For each entry, its part and its row there."""
-        return [self._place(row) for row in self.rows.tolist()]
+        return map(self._place, self.rows.tolist())
 
     def _place(self, row: int) -> tuple[Sources, int]:
         part = bisect_right(self._ends, row)
@@ -149,20 +149,6 @@ class Shelf:
     folder: Path
     limit: int
 
-    def put(
-        self, name: str, contents: Iterator[bytes], held: int, write: Callable[[Callable[[], None]], None]
-    ) -> Sources:
-        """The contents, in memory if there is room besides `held` bytes, else in a pack of that name."""
-        path = self.folder / name
-        taken: list[bytes] = []
-        for content in contents:
-            taken.append(content)
-            held += len(content)
-            if held > self.limit:
-                write(lambda: Pack.write(path, chain(taken, contents)))
-                return Pack.open(path)
-        return tuple(taken)
-
 
 def content_lengths(sources: Sources) -> list[int]:
     """Bytes of each photo in memory or in a pack; no pack is read."""
@@ -180,7 +166,7 @@ def _content(source: Path | bytes) -> bytes:
 
 def state_of(sources: Sources) -> dict[str, Tensor]:
     """Contents in memory as tensors; for packs, their names and the rows there."""
-    entries = selection(sources).places()
+    entries = list(selection(sources).places())
     contents = [_content(part[row]) for part, row in entries if not isinstance(part, Pack)]
     tensors = {
         "bytes": torch.from_numpy(np.frombuffer(bytearray().join(contents), np.uint8)),
