@@ -45,10 +45,8 @@ class Dataset:
     transform: Transform  # statistics and allowed augmentation
 
     def __post_init__(self) -> None:
-        for part, images, targets in (
-            ("training", self.train_images, self.train_targets),
-            ("test", self.test_images, self.test_targets),
-        ):
+        splits = (("training", self.train_images, self.train_targets), ("test", self.test_images, self.test_targets))
+        for part, images, targets in splits:
             if len(images) != len(targets):
                 raise DataError(
                     f"{self.name}: {len(images)} {part} images but {len(targets)} labels; give one label per image."
