@@ -67,7 +67,7 @@ class Tasks:
         old, seen = self._ends[index : index + 2]
         data = self.dataset
         train = self._brought(index)
-        test = torch.cat([self._tested[label] for label in self.order[:seen]])
+        test = torch.cat(self._tested[:seen])
         test_images, test_targets = data.test_images, data.test_targets
         if self.validation:
             test_images, test_targets = data.train_images, data.train_targets
@@ -87,7 +87,7 @@ class Tasks:
         """The same tasks with the training images of each class in so many parts; cumulative tasks have all anyway."""
         if visits < 1:
             raise ConfigError(f"visits is {visits}; it must be at least 1.")
-        counts = [len(self._trained[label]) for label in self.order]
+        counts = [len(own) for own, _ in self._split]
         if (fewest := min(counts)) < visits and not self.cumulative:
             name = self.dataset.class_names[self.order[counts.index(fewest)]]
             raise ConfigError(
@@ -98,7 +98,7 @@ class Tasks:
 
     def images_at_first(self) -> list[int]:
         """How many training images of each class come with its own task, in the order of the classes."""
-        counts = [len(self._trained[label]) for label in self.order]
+        counts = [len(own) for own, _ in self._split]
         in_parts = self._ends[-2]  # classes of the last task come whole
         return [-(-count // self.visits) for count in counts[:in_parts]] + counts[in_parts:]
 
@@ -108,22 +108,19 @@ class Tasks:
         return [0, *accumulate(self.sizes)]
 
     @cached_property
-    def _given(self) -> dict[int, Tensor]:
-        """Indices of the training images of each class."""
+    def _split(self) -> list[tuple[Tensor, ...]]:
+        """Indices of each class's training images, in the order: those to train on, and the last share, held out."""
         found = positions_by_class(self.dataset.train_targets)
-        return {label: own[: self.images_per_class] for label, own in found.items()}
+        given = [found[label][: self.images_per_class] for label in self.order]
+        return [own.tensor_split([len(own) - round(self.validation * len(own))]) for own in given]
 
     @cached_property
-    def _trained(self) -> dict[int, Tensor]:
-        """Those to train on."""
-        return {label: own[: len(own) - round(self.validation * len(own))] for label, own in self._given.items()}
-
-    @cached_property
-    def _tested(self) -> dict[int, Tensor]:
-        """Indices of the test images of each class or, for validation, of the training images held out: the last."""
-        if not self.validation:
-            return positions_by_class(self.dataset.test_targets)
-        return {label: own[len(self._trained[label]) :] for label, own in self._given.items()}
+    def _tested(self) -> list[Tensor]:
+        """Indices of each class's test images, in the order."""
+        if self.validation:
+            return [held_out for _, held_out in self._split]
+        found = positions_by_class(self.dataset.test_targets)
+        return [found[label] for label in self.order]
 
     @cached_property
     def _position(self) -> Tensor:
@@ -139,13 +136,13 @@ class Tasks:
     def _brought(self, index: int) -> Tensor:
         """Indices of the training images that a task brings."""
         if self.cumulative:
-            return torch.cat([self._trained[label] for label in self.order[: self._ends[index + 1]]])
+            return torch.cat([own for own, _ in self._split[: self._ends[index + 1]]])
         parts: list[Tensor] = []
         for task in range(self._oldest(index), index + 1):
             visit = index - task
             until = self.visits if index == len(self) - 1 else visit + 1
-            for label in self.order[self._ends[task] : self._ends[task + 1]]:
-                parts += self._trained[label].tensor_split(self.visits)[visit:until]
+            for own, _ in self._split[self._ends[task] : self._ends[task + 1]]:
+                parts += own.tensor_split(self.visits)[visit:until]
         return torch.cat(parts)
 
 
