@@ -6,6 +6,7 @@ import torch
 
 from podnet.data.augment import Transform
 from podnet.data.dataset import Dataset
+from podnet.grouping import positions_by_class
 
 TEST_EVERY = 5  # of each class, every fifth image is a test image
 
@@ -18,8 +19,8 @@ def load_digits() -> Dataset:
     images = torch.from_numpy(data.images * (255 / 16)).round().to(torch.uint8)[:, None]
     targets = torch.from_numpy(data.target).long()
     test = torch.zeros(len(targets), dtype=torch.bool)
-    for digit in range(10):
-        test[(targets == digit).nonzero().flatten()[::TEST_EVERY]] = True
+    for own in positions_by_class(targets).values():
+        test[own[::TEST_EVERY]] = True
     splits = (images[~test], targets[~test], images[test], targets[test])
     transform = Transform(mean=(0.3053,), std=(0.3760,), pad=1, flip=False)
     return Dataset("digits", *splits, tuple("0123456789"), (1, 8, 8), transform)
