@@ -54,7 +54,6 @@ class Teacher:
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
-        self._ending = ""  # how the last process ended
 
     @property
     def busy(self) -> bool:
@@ -97,9 +96,9 @@ class Teacher:
         """Run the process until it ends in any way."""
         before = stamp(self.model)
         try:
-            learned, message = await self._follow(request)
+            learned, message, ending = await self._follow(request)
         except Exception as error:
-            learned, message = False, f"teaching failed: {error}"
+            learned, message, ending = False, f"teaching failed: {error}", ""
         self._process = None
         learned |= not message and stamp(self.model) != before  # killed after its work, but before it said so
         if learned:
@@ -109,10 +108,10 @@ class Teacher:
         elif self._stopped:
             self._set(replace(self.current, state="stopped", message="stopped; the model is unchanged."))
         else:
-            self._set(replace(self.current, state="failed", message=message or self._ending))
+            self._set(replace(self.current, state="failed", message=message or ending))
 
-    async def _follow(self, request: str) -> tuple[bool, str]:
-        """Whether it has learned; else the reason."""
+    async def _follow(self, request: str) -> tuple[bool, str, str]:
+        """Whether it said that it has learned, the error that it told, and how it ended."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(  # -P: never import from the current folder
             *(sys.executable, "-P", "-m", "podnet.studio.worker"),
@@ -145,8 +144,7 @@ class Teacher:
                 process.kill()
             code = await process.wait()
             words = (await errors).decode(errors="replace").strip()
-        self._ending = _ending(code, words)
-        return learned, said
+        return learned, said, _ending(code, words)
 
     def _set(self, teaching: Teaching) -> None:
         self.current = teaching
