@@ -57,30 +57,16 @@ export function complaints() {
   return { trouble, complain, fail: (error) => complain(error.message) };
 }
 
-export function announce(text) {
-  document.getElementById("live").textContent = text;
-}
+export const announce = (text) => { document.getElementById("live").textContent = text; };
 
 const MOST_TRIES = 30; // of sending a photo to a busy server
 
-class Refusal extends Error {
-  constructor(message, status = 0) {
-    super(message);
-    this.status = status;
-  }
-}
-
 export async function request(path, options = {}) {
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch {
-    throw new Refusal("The server does not respond; is podnet studio still running?");
-  }
+  const response = await fetch(path, options).catch(() => { throw new Error("The server does not respond; is podnet studio still running?"); });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
     const detail = typeof answer.detail === "string" ? answer.detail : `the server responded with status ${response.status}`;
-    throw new Refusal(detail, response.status);
+    throw Object.assign(new Error(detail), { status: response.status });
   }
   return answer;
 }
@@ -99,12 +85,7 @@ export async function sendPhoto(path, file) {
   }
 }
 
-export function download(name, href) {
-  const link = h("a", { href, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-}
+export const download = (name, href) => h("a", { href, download: name }).click();
 
 // A spreadsheet would run a cell that begins like a formula; a quote before it makes it text.
 function csvCell(value) {
@@ -146,11 +127,10 @@ export function titledTable(title, table, { shown, whole = table } = {}) {
 // Ask before something that cannot simply be done again.
 export function confirmed(question, yes) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-label": question },
+    const dialog = h("dialog", { "aria-label": question, onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
       h("p", {}, question),
       h("form", { method: "dialog", class: "row" },
         h("button", { value: "no" }, "Cancel"), h("button", { value: "yes", class: "danger" }, yes)));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
     document.body.append(dialog);
     dialog.showModal();
   });

@@ -33,7 +33,7 @@ function mapOf({ map, classes }, groups) {
   });
   traces.push({ ...axes(map.middles), text: classes.map((record) => plain(record.name)), mode: classes.length <= 40 && innerWidth > 700 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: classes.map((_, label) => groups.colour(label)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
   const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the variance` }, zeroline: false });
-  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
+  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1]) },
     { columns: ["class", "lesson", "x", "y"], rows: map.labels.map((label, i) => [classes[label].name, classes[label].task + 1, ...map.points[i]]) },
     `${classes.length} classes; classes that are close may be confused.`);
   return chart.element;
