@@ -20,7 +20,7 @@ from podnet.io.files import stamp
 from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.measure import best_inference, interval, then_and_now
+from podnet.model.measure import accuracy_words, best_inference, interval, then_and_now
 from podnet.model.model import Model
 from podnet.studio.draft import small_jpeg
 
@@ -51,6 +51,7 @@ class ModelView:
                 "can_undo": can_undo(self.path),
                 "best": best_inference(last),
                 "interval": interval_of(last),
+                "measured": accuracy_words(last, settings.trained, settings.keep),
                 "kept": _kept_words(model, len(model.learner.kept.get("targets", ())), sum(model.exemplar_counts())),
                 "bytes": self.path.stat().st_size,
                 "history": model.history,

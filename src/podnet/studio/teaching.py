@@ -39,6 +39,7 @@ class Teaching:
     before: dict[str, Any] | None = None  # the entry before it
     best: str = "cnn"  # the inference that did better; the following are of it
     interval: list[float] | None = None  # 95 %, of the accuracy on all classes
+    measured: str = ""  # that accuracy in words, and on which photos
     worse: list[float] | None = None  # accuracy on the old classes then and now, if it fell beyond chance
     forgotten: list[list[str | float]] = field(default_factory=list)  # classes, accuracy then and now
 

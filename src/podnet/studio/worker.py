@@ -21,7 +21,7 @@ from podnet.engine.device import choose_device
 from podnet.engine.training import Epoch, Iteration, steps
 from podnet.errors import PodnetError
 from podnet.model.lessons import Learned, teach
-from podnet.model.measure import best_inference, partly_forgotten, worse_on_old_classes
+from podnet.model.measure import accuracy_words, best_inference, partly_forgotten, worse_on_old_classes
 from podnet.model.planning import prepare
 from podnet.model.trial import Trial
 from podnet.processes import decoding_workers, end_with, keep_freed_memory
@@ -60,6 +60,7 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
                 before=before,
                 best=best_inference(entry),
                 interval=interval_of(entry),
+                measured=accuracy_words(entry, bool(entry["training"]), lesson.choice.settings.keep),
                 worse=worse_on_old_classes(entry, before),
                 forgotten=partly_forgotten(entry, before),
             )

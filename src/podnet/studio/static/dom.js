@@ -39,14 +39,8 @@ export const INFERENCES = { cnn: "classifier", nme: "nearest mean" };
 const PAPER = { cnn: "CNN: the scores of the classifier", nme: "NME: the nearest mean of a class" };
 export const inferenceName = (inference) => h("span", { title: PAPER[inference] }, INFERENCES[inference]);
 
-// How accuracy was measured, by an entry of a model's history.
-export function measuredWords(entry, interval) {
-  const trained = Object.keys(entry.training ?? {}).length > 0;
-  if (!interval) return `Accuracy not measured: ${trained ? "no photos were held out, which takes at least 5 photos per class" : "a class needs at least 2 photos"}.`;
-  const [value, low, high] = [Math.max(...Object.values(entry.accuracy)), ...interval].map((share) => number(share, 1));
-  const how = trained ? " that were held out" : ", each judged by a model that has not seen it";
-  return `Accuracy ${value} % (95 % interval ${low} to ${high}) on ${photoCount(entry.measured)}${how}.`;
-}
+// Words of the command line as a sentence.
+export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
 export const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
 

@@ -1,7 +1,7 @@
 // What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
 import { Chart, dropAll, plain, TERMS } from "./charts.js";
-import { announce, complaints, confirmed, fact, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
+import { announce, complaints, confirmed, fact, h, inferenceName, INFERENCES, number, photoCount, post, request, sentence, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
@@ -86,7 +86,7 @@ export function modelView(container) {
     head.replaceChildren(changeBar(model, load, fail), h("dl", { class: "facts" },
       fact("file", model.file), fact("classes", String(model.classes.length)), Object.keys(INFERENCES).map((i) => fact(["accuracy, ", inferenceName(i)], last.accuracy[i] === undefined ? "—" : `${number(last.accuracy[i], 1)} %`)),
       fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "not trained"}`), fact("kept from photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
-      h("p", { class: "soft" }, measuredWords(last, model.interval)),
+      h("p", { class: "soft" }, sentence(model.measured)),
       model.can_learn ? "" : h("p", { class: "notice" }, "Saved without data from its photos: the model can predict but not learn more."));
     dropAll();
     const groups = groupsOf(model.classes);

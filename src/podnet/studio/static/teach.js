@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, complaints, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
+import { announce, complaints, duration, h, INFERENCES, number, percent, photoCount, post, request, sendPhoto, sentence, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -22,7 +22,7 @@ export function changeBar(model, done, fail) {
 }
 
 // What a lesson did: on all, old and new classes by both inferences, and on each class by the better one.
-function outcome({ entry, before, best, interval, forgotten, note }) {
+function outcome({ entry, before, best, interval, measured, forgotten, note }) {
   const shown = (value) => (typeof value === "number" ? number(value, 1) : value ?? "—");
   const row = (words, values) => [words, ...Object.keys(INFERENCES).map((i) => values[i] ?? null)];
   const old = before ? [row("old classes", entry.old_accuracy), row("old classes before", before.accuracy), row("new classes", entry.new_accuracy)] : [];
@@ -30,7 +30,7 @@ function outcome({ entry, before, best, interval, forgotten, note }) {
   const classes = Object.entries(entry.per_class[best] ?? {}).map(([name, now]) => [name, before?.per_class[best]?.[name] ?? null, now]);
   const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
   return h("div", {}, interval ? titledTable("Results", table, { shown }) : "",
-    h("p", {}, measuredWords(entry, interval)),
+    h("p", {}, sentence(measured)),
     note ? h("p", { class: "soft" }, note) : "",
     drops.length ? h("p", { class: "fell" }, `Lost more than 5 points: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "",
     classes.length ? h("details", {}, h("summary", {}, `Each class (${INFERENCES[best]})`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
