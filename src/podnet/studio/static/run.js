@@ -139,8 +139,8 @@ export function runView(container, id) {
 
   const drawHead = () => {
     const run = store.runs.get(id);
-    complain(run ? "" : "This run does not exist, or its folder was deleted.");
     if (run) head.replaceChildren(...headOf(run, resume));
+    else complain("This run does not exist, or its folder was deleted.");
   };
 
   const loadAbout = async () => {
