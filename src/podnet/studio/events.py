@@ -84,7 +84,7 @@ class Studio:
 
     def _warm(self) -> None:
         """Load slow packages before they are needed: matplotlib, and torch for a model."""
-        import_module("podnet.studio.comparison")
+        import_module("podnet.report.averages")
         self.view()
 
     async def stream(self, since: str, session: Session | None) -> AsyncIterator[str]:
