@@ -118,10 +118,9 @@ def listen(host: str, port: int | None) -> socket.socket:
             return listening
         except (OSError, OverflowError) as error:
             listening.close()
-            if tried == ports[-1]:
-                reason = getattr(error, "strerror", None) or str(error)
-                raise PodnetError(f"cannot listen on {host}, port {tried}: {reason}.") from error
-    raise AssertionError
+            refused = error
+    reason = getattr(refused, "strerror", None) or str(refused)
+    raise PodnetError(f"cannot listen on {host}, port {tried}: {reason}.") from refused
 
 
 def _address(host: str, port: int, scheme: str) -> str:

@@ -56,10 +56,6 @@ class Teacher:
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
 
-    @property
-    def busy(self) -> bool:
-        return self.current.state == "running"
-
     async def start(self, epochs: int | None) -> Teaching:
         """Teach the classes of the draft."""
         self.require_idle()
@@ -74,13 +70,13 @@ class Teacher:
         return self.current
 
     def require_idle(self) -> None:
-        if self.busy:
+        if self.current.state == "running":
             names = ", ".join(self.current.classes)
             raise BusyError(f"the model is learning {names}; wait until it is done, or stop it.")
 
     def forget_outcome(self) -> None:
         """Clear the outcome: the last teaching is undone, accepted or outdated."""
-        if not self.busy:
+        if self.current.state != "running":
             self._set(Teaching())
 
     async def stop(self) -> None:

@@ -7,8 +7,7 @@ function fill(element, properties, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(element.style, value); // as text, the content security policy refuses it
-    else if (value === true) element.setAttribute(name, "");
-    else element.setAttribute(name, value);
+    else element.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) element.append(child);

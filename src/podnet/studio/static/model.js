@@ -67,11 +67,8 @@ export function modelView(container) {
   const forget = async (record, keep) => {
     const left = keep === "sums" ? " The sums over all photos will still include its photos." : "";
     if (!await confirmed(`Remove the class ${record.name}? The previous state, including data from these photos, is kept until you accept.${left}`, "Remove")) return;
-    try {
-      await post("/api/model/forget", { name: record.name });
-      announce(`${record.name} was removed`);
-      await load();
-    } catch (error) { fail(error); }
+    const removed = () => { announce(`${record.name} was removed`); return load(); };
+    post("/api/model/forget", { name: record.name }).then(removed).catch(fail);
   };
   const load = async () => {
     const model = await request("/api/model");
