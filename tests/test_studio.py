@@ -404,6 +404,7 @@ def test_what_is_kept_is_told(taught, tmp_path, keep, kept, of):
     described = ModelView(path).describe()
     assert {c["kept"] for c in described["classes"]} == {kept}
     assert described["map"]["of"] == of
+    assert ("each judged in its own lesson" in described["measured"]) is (keep == "sums")
     assert len(described["map"]["middles"]) == 3
     small = tmp_path / "small.podnet"
     assert main(["export", str(path), "--format", "podnet", "--output", str(small)]) == 0

@@ -453,6 +453,18 @@ def test_a_run_that_is_deleted_while_it_is_shown(tmp_path, open_page):
         assert page.get_by_text("its folder was deleted").is_hidden()
 
 
+def test_what_is_wrong_with_a_run_stays_on_its_page(tmp_path, open_page):
+    """Whatever is answered first: what is damaged, or the rest about the run."""
+    (make_run(tmp_path / "one", 2, epochs=1, base=4) / "results.jsonl").write_text("{not json}\n")
+    with serving(tmp_path) as client:
+        key = runs_of(client)["one"]["id"]
+        page = open_page(client.address)
+        page.route(f"**/api/runs/{key}", lambda route: (time.sleep(1), route.continue_()))
+        page.goto(f"{client.address}#/run/{key}")
+        page.get_by_role("heading", name="Reproduce this run").wait_for()
+        assert "is damaged" in page.locator("p.notice[role=alert]").inner_text()
+
+
 def test_the_page_says_when_the_server_is_gone_and_goes_on_when_it_is_back(tmp_path, open_page):
     make_run(tmp_path / "runs" / "one", 1, epochs=1, base=4)
     with serving(tmp_path / "runs") as client:

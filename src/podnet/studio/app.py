@@ -19,7 +19,6 @@ from podnet import __version__
 from podnet.errors import BusyError, PodnetError
 from podnet.studio import model_routes, run_routes, teach_routes
 from podnet.studio.access import Access
-from podnet.studio.dependencies import NotFoundError
 from podnet.studio.events import Studio
 from podnet.studio.guard import Guard
 
@@ -29,7 +28,7 @@ SWAGGER = Path(str(resources.files("fastapi_swagger"))) / "resources"
 DAY = {"Cache-Control": "max-age=86400"}
 
 
-def create_app(studio: Studio, host: str = "127.0.0.1", access: Access | None = None) -> ASGIApp:
+def create_app(studio: Studio, host: str, access: Access | None) -> ASGIApp:
     """The application; `host` is the address it is bound to, `access` who may use it from elsewhere."""
 
     @asynccontextmanager
@@ -74,23 +73,19 @@ def _pages(app: FastAPI) -> None:
 
 
 def _errors(app: FastAPI) -> None:
-    async def told(request: Request, error: Exception) -> Response:
-        status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, BusyError) else 422
-        return JSONResponse({"detail": str(error)}, status_code=status)
+    @app.exception_handler(PodnetError)
+    async def told(request: Request, error: PodnetError) -> Response:
+        return JSONResponse({"detail": str(error)}, status_code=409 if isinstance(error, BusyError) else 422)
 
-    async def malformed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
         words = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
         return JSONResponse({"detail": f"invalid request: {'; '.join(words)}."}, status_code=422)
 
-    async def vanished(request: Request, error: Exception) -> Response:
+    @app.exception_handler(ClientDisconnect)
+    async def vanished(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=400)  # nobody is there to read it
 
-    async def gone(request: Request, error: Exception) -> Response:
-        assert isinstance(error, OSError)
+    @app.exception_handler(OSError)
+    async def gone(request: Request, error: OSError) -> Response:
         return JSONResponse({"detail": f"cannot read a file: {error.strerror}."}, status_code=404)
-
-    app.add_exception_handler(PodnetError, told)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(ClientDisconnect, vanished)
-    app.add_exception_handler(OSError, gone)

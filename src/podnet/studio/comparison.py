@@ -3,19 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from podnet.paper.numbers import published
-from podnet.report.averages import comparison_grid, transfer_grid
-from podnet.report.compare import comparison_panel, grouped
 from podnet.report.results import MISSING
 from podnet.report.tables import differing_options
 from podnet.runs.folder import Run
-from podnet.studio.answers import Comparison, Curve, Published, Row, Value
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy on all classes seen; the mean of the runs of a group, and their sample standard deviation."""
+
+    label: str
+    colour: str
+    dashed: bool
+    seen: list[int]
+    mean: list[float]
+    std: list[float] | None  # None for a single run
+
+
+@dataclass(frozen=True)
+class Published:
+    """An average that the paper prints."""
+
+    label: str
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number of a table; None if not measured."""
+
+    mean: float | None
+    std: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    values: list[Value]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of several runs."""
+
+    curves: list[Curve]
+    paper: list[Published]
+    columns: list[str]
+    rows: list[Row]
+    notes: list[str]
+    options: dict[str, list[str]]  # those that differ, one value per run
+    names: list[str]  # of the runs
+    left_out: list[str]  # runs without a finished task
 
 
 def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:
     """Compare runs; those that differ only in order or seed form one line, mean ± std."""
+    from podnet.report.averages import comparison_grid, transfer_grid  # imports matplotlib, so only when needed
+    from podnet.report.compare import comparison_panel, grouped
+
     named = list(zip(runs, names, strict=True))
     shown = [(run, name) for run, name in named if run.results()]
     groups = grouped([run for run, _ in shown])

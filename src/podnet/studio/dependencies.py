@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
-from podnet.errors import PodnetError
 from podnet.studio.events import Studio
 from podnet.studio.index import Entry
 from podnet.studio.teaching import Teacher
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from podnet.studio.model_view import ModelView
 
 PHOTO = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}}
-
-
-class NotFoundError(PodnetError):
-    """Something that does not exist, or no longer."""
 
 
 async def _studio(request: Request) -> Studio:
@@ -32,7 +27,7 @@ StudioState = Annotated[Studio, Depends(_studio)]
 def run_of(studio: StudioState, key: str) -> Entry:
     entry = studio.index.entry(key)
     if entry is None or not entry.run.config_file.exists():
-        raise NotFoundError("this run does not exist, or its folder was deleted.")
+        raise HTTPException(404, "this run does not exist, or its folder was deleted.")
     return entry
 
 

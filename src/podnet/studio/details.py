@@ -38,6 +38,7 @@ def classes(run: Run) -> dict[str, Any]:
     predicted: dict[str, np.ndarray] = {}
     results = run.results()
     for line in results:
+        new = len(names)
         names += line["new_classes"]
         learned += [int(line["task"])] * len(line["new_classes"])
         if line is not results[-1] and not any(line["accuracy_per_task"].values()):
@@ -47,9 +48,8 @@ def classes(run: Run) -> dict[str, Any]:
             shares = accuracy_per_class(predicted[inference], predicted["targets"], int(line["seen"]))
             now[inference] = [round(share or 0.0, 3) for share in shares]
             known = then.setdefault(inference, [])
-            new = len(names) - len(line["new_classes"])
-            known.extend([None] * (new - len(known)))
-            known.extend(now[inference][new:])
+            known += [None] * (new - len(known))
+            known += now[inference][new:]
     measured = {
         i: {
             "then": then[i],

@@ -38,7 +38,7 @@ class Draft:
         self._photos: dict[str, DraftPhoto] = {}
         self._lock = threading.Lock()
 
-    def add(self, name: str, content: bytes, require_idle: Callable[[], None] = lambda: None) -> DraftPhoto:
+    def add(self, name: str, content: bytes, require_idle: Callable[[], None]) -> DraftPhoto:
         """Accept a photo of a class, or fail with the reason. `require_idle` is called again after the upload."""
         from podnet.data.collection import class_name, refuse_lookalikes  # imports torch, so only when needed
         from podnet.data.decode import measure, reason
@@ -70,17 +70,8 @@ class Draft:
         return photo
 
     def thumbnail(self, key: str) -> bytes | None:
-        """A small JPEG of a photo."""
-        from PIL import Image
-
-        from podnet.data.decode import decode
-
         photo = self._photos.get(key)
-        if photo is None:
-            return None
-        drawn = io.BytesIO()
-        Image.fromarray(decode(photo.file, THUMBNAIL)).save(drawn, "JPEG", quality=85)
-        return drawn.getvalue()
+        return None if photo is None else small_jpeg(photo.file, THUMBNAIL, quality=85)
 
     def remove(self, key: str) -> bool:
         """Remove a photo; returns whether it was there."""
@@ -121,3 +112,14 @@ class Draft:
 
     def close(self) -> None:
         self._folder.cleanup()
+
+
+def small_jpeg(source: Path | bytes, size: int, quality: int) -> bytes:
+    """A photo decoded and drawn anew."""
+    from PIL import Image
+
+    from podnet.data.decode import decode
+
+    drawn = io.BytesIO()
+    Image.fromarray(decode(source, size)).save(drawn, "JPEG", quality=quality)
+    return drawn.getvalue()

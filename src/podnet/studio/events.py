@@ -84,40 +84,36 @@ class Studio:
 
     def _warm(self) -> None:
         """Load slow packages before they are needed: matplotlib, and torch for a model."""
-        import_module("podnet.studio.comparison")
+        import_module("podnet.report.averages")
         self.view()
 
-    async def stream(self, since: str, session: Session | None = None) -> AsyncIterator[str]:
+    async def stream(self, since: str, session: Session | None) -> AsyncIterator[str]:
         """Server-sent events for one page, from the version it has, until its session ends."""
-        self.streams += 1
-        try:
-            async for event in self._events(since, session):
-                yield event
-        finally:
-            self.streams -= 1
-
-    async def _events(self, since: str, session: Session | None) -> AsyncIterator[str]:
         boot, _, number = since.partition("-")
         version = int(number) if boot == self._boot and number.isdigit() else 0
         teaching, model = None, None
-        while not self._ending and (session is None or session.use()):
-            news = self._news
-            changes = self.index.since(version)
-            if changes.version > version:
-                data = {"removed": changes.removed, "complete": version == 0}
-                yield _event("runs", _with_runs(data, changes.runs), self._id(changes))
-                version = changes.version
-            if self.teacher and self.teacher.current is not teaching:
-                teaching = self.teacher.current
-                yield _event("teach", json.dumps(asdict(teaching)))
-            if self.model_version() != model:
-                model = self.model_version()
-                yield _event("model", json.dumps(self._about()))
-            await asyncio.sleep(min(1.0, self.streams * STREAM_SECONDS))
-            try:
-                await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
-            except TimeoutError:
-                yield ": alive\n\n"
+        self.streams += 1
+        try:
+            while not self._ending and (session is None or session.use()):
+                news = self._news
+                changes = self.index.since(version)
+                if changes.version > version:
+                    data = {"removed": changes.removed, "complete": version == 0}
+                    yield _event("runs", _with_runs(data, changes.runs), self._id(changes))
+                    version = changes.version
+                if self.teacher and self.teacher.current is not teaching:
+                    teaching = self.teacher.current
+                    yield _event("teach", json.dumps(asdict(teaching)))
+                if self.model_version() != model:
+                    model = self.model_version()
+                    yield _event("model", json.dumps(self._about()))
+                await asyncio.sleep(min(1.0, self.streams * STREAM_SECONDS))
+                try:
+                    await asyncio.wait_for(news.wait(), ALIVE_SECONDS)
+                except TimeoutError:
+                    yield ": alive\n\n"
+        finally:
+            self.streams -= 1
 
     def end(self) -> None:
         """End all streams, so that the server can stop."""

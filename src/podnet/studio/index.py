@@ -153,11 +153,8 @@ def run_folders(folder: Path) -> Iterator[Path]:
         if any(entry.name == "config.yaml" for entry in entries):
             yield here
             continue
-        waiting += [
-            Path(entry.path)
-            for entry in entries
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-        ]
+        shown = (entry for entry in entries if not entry.name.startswith("."))
+        waiting += [Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False)]
 
 
 def _key(folder: Path, root: Path) -> str:

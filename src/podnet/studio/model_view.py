@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import threading
 from collections.abc import Mapping
@@ -12,18 +11,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
-from podnet.data.decode import decode, shrink
+from podnet.data.decode import shrink
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, counted
 from podnet.io.files import stamp
 from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
-from podnet.model.measure import best_inference, interval, then_and_now
+from podnet.model.measure import accuracy_words, best_inference, interval, then_and_now
 from podnet.model.model import Model
+from podnet.studio.draft import small_jpeg
 
 NEIGHBOURS = 3
 MOST_POINTS = 3000  # of the map
@@ -44,13 +43,15 @@ class ModelView:
     def describe(self) -> dict[str, Any]:
         with self._lock:
             model = self._current()
+            settings, last = model.settings, model.history[-1]
             self._map = self._map or map_of(model)
             return {
-                "settings": asdict(model.settings),
+                "settings": asdict(settings),
                 "can_learn": model.can_learn,
                 "can_undo": can_undo(self.path),
-                "best": best_inference(model.history[-1]),
-                "interval": interval_of(model.history[-1]),
+                "best": best_inference(last),
+                "interval": interval_of(last),
+                "measured": accuracy_words(last, settings.trained, settings.keep),
                 "kept": _kept_words(model, len(model.learner.kept.get("targets", ())), sum(model.exemplar_counts())),
                 "bytes": self.path.stat().st_size,
                 "history": model.history,
@@ -64,14 +65,10 @@ class ModelView:
             memory = self._current().learner.memory
         if not isinstance(memory.images, Photos) or memory.targets is None:
             raise PodnetError("the model has no photos.")
-        known = 0 <= label <= int(memory.targets.max())
-        own = (memory.targets == label).nonzero().flatten() if known else memory.targets[:0]
+        own = [i for i, target in enumerate(memory.targets.tolist()) if target == label]
         if not 0 <= index < len(own):
             raise PodnetError(f"there is no exemplar {index} of class {label}.")
-        source = memory.images.sources[int(own[index])]
-        drawn = io.BytesIO()
-        Image.fromarray(decode(source, size)).save(drawn, "JPEG", quality=88)
-        return drawn.getvalue()
+        return small_jpeg(memory.images.sources[own[index]], size, quality=88)
 
     def look(self, photo: bytes, label: int | None) -> tuple[dict[str, Any], bytes]:
         """Both inferences for a photo, where the network looked, and a small upright copy of the photo."""

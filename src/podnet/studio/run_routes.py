@@ -11,10 +11,11 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from podnet.errors import PodnetError
-from podnet.studio.answers import AllRuns, Comparison
+from podnet.studio.comparison import Comparison, compare
 from podnet.studio.dependencies import RunOfKey, StudioState, run_of
 from podnet.studio.details import classes, overview
 from podnet.studio.events import MOST_STREAMS
+from podnet.studio.summary import AllRuns
 
 router = APIRouter(prefix="/api", tags=["runs"])
 
@@ -63,8 +64,6 @@ def of_classes(found: RunOfKey) -> Response:
 @router.get("/compare")
 def comparison(run: Annotated[list[str], Query(max_length=200)], studio: StudioState) -> Comparison:
     """Compare several runs: curves, averages, the paper's averages, the options that differ."""
-    from podnet.studio.comparison import compare
-
     found = [run_of(studio, key) for key in dict.fromkeys(run)]
     with _damage_told():
         return compare([each.run for each in found], [each.summary.name for each in found])

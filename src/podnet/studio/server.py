@@ -29,7 +29,7 @@ MOST_FILES = 10_000  # that the system is asked for
 
 
 def serve(
-    folder: Path, model: Path | None, host: str, port: int | None, browser: bool, certificate: Certificate | None = None
+    folder: Path, model: Path | None, host: str, port: int | None, browser: bool, certificate: Certificate | None
 ) -> int:
     """Serve the page until it is interrupted; encrypted if a certificate is given."""
     _require_places(folder, model)
@@ -43,10 +43,12 @@ def serve(
     share_freed_memory()
     about = f"runs below {printable(folder)}" + (f", model {printable(model)}" if model else "")
     shown = address + (f"?token={access.token}" if access else "")
-    _say(f"{about}\n{shown}\nPress Ctrl-C to stop.")
+    lines = [about, shown, "Press Ctrl-C to stop."]
     if access:
-        _say("Anyone with this address can see everything and teach the model.")
-        _say("" if certificate else "Nothing is encrypted; --certificate and --key do that.")
+        lines.append("Anyone with this address can see everything and teach the model.")
+    if access and not certificate:
+        lines.append("Nothing is encrypted; --certificate and --key do that.")
+    Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     if browser:
         opened = address + (f"?token={access.ticket()}" if access else "")
         threading.Thread(target=_open, args=(server, opened), daemon=True).start()
@@ -93,11 +95,6 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _say(text: str) -> None:
-    if text:
-        Console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 class _Server(uvicorn.Server):
     """Ends the streams before it waits for them."""
 
@@ -121,10 +118,9 @@ def listen(host: str, port: int | None) -> socket.socket:
             return listening
         except (OSError, OverflowError) as error:
             listening.close()
-            if tried == ports[-1]:
-                reason = getattr(error, "strerror", None) or str(error)
-                raise PodnetError(f"cannot listen on {host}, port {tried}: {reason}.") from error
-    raise AssertionError
+            refused = error
+    reason = getattr(refused, "strerror", None) or str(refused)
+    raise PodnetError(f"cannot listen on {host}, port {tried}: {reason}.") from refused
 
 
 def _address(host: str, port: int, scheme: str) -> str:

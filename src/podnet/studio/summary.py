@@ -57,6 +57,17 @@ class Summary:
     forgetting: dict[str, float | None]
 
 
+@dataclass(frozen=True)
+class AllRuns:
+    """The list of runs, and what else a page needs at the start."""
+
+    version: str  # of the list
+    folder: str
+    runs: list[Summary]
+    model: str | None  # the name of its file
+    model_version: str  # changes with the file
+
+
 def summarise(key: str, run: Run, name: str, running: bool) -> Summary:
     """The summary of a run from its current files, whatever they contain."""
     try:

@@ -39,6 +39,7 @@ class Teaching:
     before: dict[str, Any] | None = None  # the entry before it
     best: str = "cnn"  # the inference that did better; the following are of it
     interval: list[float] | None = None  # 95 %, of the accuracy on all classes
+    measured: str = ""  # that accuracy in words, and on which photos
     worse: list[float] | None = None  # accuracy on the old classes then and now, if it fell beyond chance
     forgotten: list[list[str | float]] = field(default_factory=list)  # classes, accuracy then and now
 
@@ -54,11 +55,6 @@ class Teacher:
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
-        self._ending = ""  # how the last process ended
-
-    @property
-    def busy(self) -> bool:
-        return self.current.state == "running"
 
     async def start(self, epochs: int | None) -> Teaching:
         """Teach the classes of the draft."""
@@ -74,13 +70,13 @@ class Teacher:
         return self.current
 
     def require_idle(self) -> None:
-        if self.busy:
+        if self.current.state == "running":
             names = ", ".join(self.current.classes)
             raise BusyError(f"the model is learning {names}; wait until it is done, or stop it.")
 
     def forget_outcome(self) -> None:
         """Clear the outcome: the last teaching is undone, accepted or outdated."""
-        if not self.busy:
+        if self.current.state != "running":
             self._set(Teaching())
 
     async def stop(self) -> None:
@@ -97,9 +93,9 @@ class Teacher:
         """Run the process until it ends in any way."""
         before = stamp(self.model)
         try:
-            learned, message = await self._follow(request)
+            learned, message, ending = await self._follow(request)
         except Exception as error:
-            learned, message = False, f"teaching failed: {error}"
+            learned, message, ending = False, f"teaching failed: {error}", ""
         self._process = None
         learned |= not message and stamp(self.model) != before  # killed after its work, but before it said so
         if learned:
@@ -109,10 +105,10 @@ class Teacher:
         elif self._stopped:
             self._set(replace(self.current, state="stopped", message="stopped; the model is unchanged."))
         else:
-            self._set(replace(self.current, state="failed", message=message or self._ending))
+            self._set(replace(self.current, state="failed", message=message or ending))
 
-    async def _follow(self, request: str) -> tuple[bool, str]:
-        """Whether it has learned; else the reason."""
+    async def _follow(self, request: str) -> tuple[bool, str, str]:
+        """Whether it said that it has learned, the error that it told, and how it ended."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(  # -P: never import from the current folder
             *(sys.executable, "-P", "-m", "podnet.studio.worker"),
@@ -145,8 +141,7 @@ class Teacher:
                 process.kill()
             code = await process.wait()
             words = (await errors).decode(errors="replace").strip()
-        self._ending = _ending(code, words)
-        return learned, said
+        return learned, said, _ending(code, words)
 
     def _set(self, teaching: Teaching) -> None:
         self.current = teaching

@@ -30,14 +30,12 @@ def certificate_of(file: str | None, key: str | None) -> Certificate | None:
 
 
 def _require_usable(given: Certificate) -> None:
-    for option, path in (("--certificate", given.file), ("--key", given.key)):
+    for option, path, kind in (("--certificate", given.file, "certificate"), ("--key", given.key, "private key")):
         try:
             text = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {option} {printable(path)}: {error.strerror}.") from error
-        wanted = b"CERTIFICATE-----" if option == "--certificate" else b"PRIVATE KEY-----"
-        if wanted not in text:
-            kind = "certificate" if option == "--certificate" else "private key"
+        if f"{kind.upper()}-----".encode() not in text:
             raise ConfigError(f"{option} {printable(path)} has no {kind}; give a PEM file, with -----BEGIN lines.")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(given.file, given.key, _refuse_password)

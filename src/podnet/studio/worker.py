@@ -21,7 +21,7 @@ from podnet.engine.device import choose_device
 from podnet.engine.training import Epoch, Iteration, steps
 from podnet.errors import PodnetError
 from podnet.model.lessons import Learned, teach
-from podnet.model.measure import best_inference, partly_forgotten, worse_on_old_classes
+from podnet.model.measure import accuracy_words, best_inference, partly_forgotten, worse_on_old_classes
 from podnet.model.planning import prepare
 from podnet.model.trial import Trial
 from podnet.processes import decoding_workers, end_with, keep_freed_memory
@@ -52,7 +52,18 @@ def _teach(request: dict[str, Any], news: TextIO) -> None:
     told, pace = 0.0, Pace()
     for record in teach(path, lesson, device, workers, undoable=True):
         if isinstance(record, Learned):
-            _tell(news, kind="measured", **_measured(record))
+            entry, before = record.entry, record.before
+            _tell(
+                news,
+                kind="measured",
+                entry=entry,
+                before=before,
+                best=best_inference(entry),
+                interval=interval_of(entry),
+                measured=accuracy_words(entry, bool(entry["training"]), lesson.choice.settings.keep),
+                worse=worse_on_old_classes(entry, before),
+                forgotten=partly_forgotten(entry, before),
+            )
         elif isinstance(record, Trial):
             _tell(news, kind="progress", note=record.words())
         elif isinstance(record, Iteration | Epoch):
@@ -88,18 +99,6 @@ def _progress(record: Iteration | Epoch, pace: Pace) -> dict[str, Any]:
         "epochs": record.epochs,
         "share": share,
         "seconds_left": pace.seconds_left(record.phase, share, time.monotonic()),
-    }
-
-
-def _measured(learned: Learned) -> dict[str, Any]:
-    entry, before = learned.entry, learned.before
-    return {
-        "entry": entry,
-        "before": before,
-        "best": best_inference(entry),
-        "interval": interval_of(entry),
-        "worse": worse_on_old_classes(entry, before),
-        "forgotten": partly_forgotten(entry, before),
     }
 
 

@@ -10,24 +10,26 @@ import { begin, store } from "./store.js";
 import { teachView } from "./teach.js";
 import { tryView } from "./try.js";
 
-const VIEWS = { runs: runsView, run: runView, compare: compareView, model: modelView, try: tryView, teach: teachView };
-const TITLES = { runs: "Runs", run: "Run", compare: "Comparison", model: "Model", try: "Try", teach: "Teach" };
-const UNDER = { run: "runs", compare: "runs" };
+// The view of an address, the title of the window, and the link that leads there.
+const VIEWS = {
+  runs: [runsView, "Runs", "runs"], run: [runView, "Run", "runs"], compare: [compareView, "Comparison", "runs"],
+  model: [modelView, "Model", "model"], try: [tryView, "Try", "try"], teach: [teachView, "Teach", "teach"],
+};
 const main = document.getElementById("main");
 let leave = null;
 
 function show(first) {
   const [, name = "runs", ...rest] = location.hash.slice(1).split("/");
-  const view = VIEWS[name] ? name : "runs";
+  const [view, title, under] = VIEWS[name] ?? VIEWS.runs;
   leave?.();
   dropAll();
   main.replaceChildren();
-  document.title = `${TITLES[view]} · podnet studio`;
+  document.title = `${title} · podnet studio`;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.view === (UNDER[view] ?? view)) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === under) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  leave = VIEWS[view](main, decodeURIComponent(rest.join("/")));
+  leave = view(main, decodeURIComponent(rest.join("/")));
   if (!first) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
 }
 

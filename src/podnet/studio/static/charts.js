@@ -7,10 +7,8 @@ let loading = null;
 
 function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: "/vendor/plotly.js" });
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => { loading = null; reject(new Error("could not load the charts")); };
-    document.head.append(script);
+    const failed = () => { loading = null; reject(new Error("could not load the charts")); };
+    document.head.append(h("script", { src: "/vendor/plotly.js", onload: () => resolve(window.Plotly), onerror: failed }));
   });
   return loading;
 }
@@ -32,22 +30,16 @@ export function dropAll() {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function theme(ink, lines) {
+function styled({ traces, layout }, ink, lines, background) {
+  const axis = { gridcolor: lines, zerolinecolor: lines, linecolor: lines, automargin: true };
   return {
-    font: { family: "system-ui, sans-serif", size: 12, color: ink },
-    axis: { gridcolor: lines, zerolinecolor: lines, linecolor: lines, automargin: true },
-  };
-}
-
-function styled(traces, layout, look, background) {
-  const axes = Object.fromEntries(Object.entries({ xaxis: {}, yaxis: {}, ...layout })
-    .filter(([name]) => /^[xy]axis/.test(name)).map(([name, axis]) => [name, { ...look.axis, ...axis }]));
-  return {
-    data: traces.map((trace) => (trace.line?.color === "#000000" ? { ...trace, line: { ...trace.line, color: look.font.color } } : trace)),
+    data: traces.map((trace) => (trace.line?.color === "#000000" ? { ...trace, line: { ...trace.line, color: ink } } : trace)),
     layout: {
       margin: { l: 48, r: 16, t: 12, b: 44 }, showlegend: true, hovermode: "closest",
       legend: { orientation: "h", y: -0.3, yanchor: "top", x: 0 },
-      paper_bgcolor: background, plot_bgcolor: background, ...layout, ...axes, font: look.font,
+      paper_bgcolor: background, plot_bgcolor: background, ...layout,
+      xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+      font: { family: "system-ui, sans-serif", size: 12, color: ink },
     },
   };
 }
@@ -84,7 +76,7 @@ export class Chart {
   async draw() {
     const Plotly = await loadPlotly();
     if (!this.traces || !this.plot.isConnected) return;
-    const { data, layout } = styled(this.traces, this.layout, theme(css("--ink"), css("--line")), "rgba(0,0,0,0)");
+    const { data, layout } = styled(this, css("--ink"), css("--line"), "rgba(0,0,0,0)");
     await Plotly.react(this.plot, data, { ...layout, height: this.height, autosize: true }, { displayModeBar: false, responsive: true });
     this.plot.dataset.drawn = "yes";
   }
@@ -96,7 +88,7 @@ export class Chart {
 
   async save(format) {
     const Plotly = await loadPlotly();
-    const { data, layout } = styled(this.traces, this.layout, theme("#1d2430", "#dfe3e8"), "#ffffff");
+    const { data, layout } = styled(this, "#1d2430", "#dfe3e8", "#ffffff");
     const size = { width: 900, height: Math.max(420, this.height) };
     const titled = { ...layout, ...size, title: { text: plain(this.title), x: 0.02 }, margin: { ...layout.margin, t: 56 } };
     const address = await Plotly.toImage({ data, layout: titled }, { format, scale: format === "png" ? 2 : 1, ...size });
@@ -107,9 +99,8 @@ export class Chart {
 // Plotly reads a few tags in its texts; names that come from outside are not to be read so.
 export const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-export const accuracyAxes = (range) => ({
-  xaxis: { title: { text: "classes seen" } },
-  yaxis: { title: { text: "accuracy (%)" }, ...(range ? { range } : { rangemode: "tozero" }) },
+export const accuracyAxes = () => ({
+  xaxis: { title: { text: "classes seen" } }, yaxis: { title: { text: "accuracy (%)" }, rangemode: "tozero" },
 });
 
 // Room for a long legend: one entry a line, below the axes.

@@ -4,8 +4,6 @@ import { accuracyAxes, Chart, legendBelow, plain } from "./charts.js";
 import { complaints, h, number, request, titledTable } from "./dom.js";
 import { listen } from "./store.js";
 
-const band = (colour) => `${colour}26`;
-
 function traces({ curves, paper }) {
   const drawn = [];
   for (const curve of curves) {
@@ -13,7 +11,7 @@ function traces({ curves, paper }) {
     if (curve.std) {
       const up = curve.mean.map((mean, i) => mean + curve.std[i]);
       const down = curve.mean.map((mean, i) => mean - curve.std[i]);
-      drawn.push({ x: [...curve.seen, ...curve.seen.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", fillcolor: band(curve.colour), line: { width: 0 }, hoverinfo: "skip", showlegend: false, mode: "lines" });
+      drawn.push({ x: [...curve.seen, ...curve.seen.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", fillcolor: `${curve.colour}26`, line: { width: 0 }, hoverinfo: "skip", showlegend: false, mode: "lines" });
     }
     drawn.push({ x: curve.seen, y: curve.mean, name: plain(curve.label), line, mode: curve.seen.length > 20 ? "lines" : "lines+markers", hovertemplate: "%{x} classes: %{y:.2f} %<extra></extra>" });
   }
@@ -26,18 +24,13 @@ function traces({ curves, paper }) {
   return drawn;
 }
 
-const allSeen = (curves) => [...new Set(curves.flatMap((curve) => curve.seen))].sort((a, b) => a - b);
-
-function curveTable(curves, seen) {
-  return { columns: ["classes", ...curves.map((curve) => curve.label)],
-    rows: seen.map((x) => [x, ...curves.map((curve) => curve.mean[curve.seen.indexOf(x)] ?? null)]) };
-}
-
-// The numbers of classes at which all curves have a value, where there are some: the others would be mostly gaps.
-function commonTable(curves) {
-  const seen = allSeen(curves);
+// All numbers, and those that are shown: of the classes at which all curves have a value, as the others are mostly gaps.
+function tablesOf(curves) {
+  const table = (seen) => ({ columns: ["classes", ...curves.map((curve) => curve.label)],
+    rows: seen.map((x) => [x, ...curves.map((curve) => curve.mean[curve.seen.indexOf(x)] ?? null)]) });
+  const seen = [...new Set(curves.flatMap((curve) => curve.seen))].sort((a, b) => a - b);
   const common = seen.filter((x) => curves.every((curve) => curve.seen.includes(x)));
-  return curveTable(curves, common.length > 1 ? common : seen);
+  return [table(seen), table(common.length > 1 ? common : seen)];
 }
 
 const cell = ({ mean, std }) => (mean === null ? "—" : number(mean) + (std === null ? "" : ` ± ${number(std)}`));
@@ -50,16 +43,13 @@ export function compareView(container, ids) {
   container.append(h("h1", {}, `Comparison of ${keys.length} run${keys.length > 1 ? "s" : ""}`),
     h("p", {}, h("a", { href: "#/runs" }, "← all runs")), trouble, h("h2", {}, "Curves"), chart.element, h("h2", {}, "Numbers"), tables);
 
-  const draw = async () => {
-    let compared;
-    try {
-      compared = await request(`/api/compare?${keys.map((key) => `run=${key}`).join("&")}`);
-      complain();
-    } catch (error) { fail(error); return; }
+  const draw = (compared) => {
+    complain();
     const { curves, columns, rows, notes, options, names, left_out: left } = compared;
-    const ranked = curves.map((curve) => curve.label).join("; ");
     const drawn = traces(compared);
-    chart.show(drawn, { ...accuracyAxes(), ...legendBelow(chart, 340, drawn.filter((trace) => trace.showlegend !== false).length) }, curveTable(curves, allSeen(curves)), ranked, commonTable(curves));
+    const legend = legendBelow(chart, 340, drawn.filter((trace) => trace.showlegend !== false).length);
+    const [all, common] = tablesOf(curves);
+    chart.show(drawn, { ...accuracyAxes(), ...legend }, all, curves.map((curve) => curve.label).join("; "), common);
     const measured = columns.map((_, i) => i).filter((i) => rows.some((row) => row.values[i].mean !== null));
     tables.replaceChildren(
       titledTable("Averages", { columns: ["method", ...measured.map((i) => columns[i])], rows: rows.map((row) => [row.label, ...measured.map((i) => cell(row.values[i]))]) }),
@@ -67,11 +57,13 @@ export function compareView(container, ids) {
       Object.keys(options).length ? titledTable("Settings that differ", { columns: ["option", ...names], rows: Object.entries(options).map(([option, values]) => [option, ...values]) }) : "");
   };
 
+  const load = () => request(`/api/compare?${keys.map((key) => `run=${key}`).join("&")}`).then(draw).catch(fail);
+
   let waiting = null;
-  draw();
+  load();
   const stop = listen((news) => {
     if (news.runs && keys.some((key) => news.runs.has(key)) && !waiting) {
-      waiting = setTimeout(() => { waiting = null; draw(); }, 800);
+      waiting = setTimeout(() => { waiting = null; load(); }, 800);
     }
   });
   return () => { stop(); clearTimeout(waiting); };

@@ -7,8 +7,7 @@ function fill(element, properties, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(element.style, value); // as text, the content security policy refuses it
-    else if (value === true) element.setAttribute(name, "");
-    else element.setAttribute(name, value);
+    else element.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) element.append(child);
@@ -39,14 +38,8 @@ export const INFERENCES = { cnn: "classifier", nme: "nearest mean" };
 const PAPER = { cnn: "CNN: the scores of the classifier", nme: "NME: the nearest mean of a class" };
 export const inferenceName = (inference) => h("span", { title: PAPER[inference] }, INFERENCES[inference]);
 
-// How accuracy was measured, by an entry of a model's history.
-export function measuredWords(entry, interval) {
-  const trained = Object.keys(entry.training ?? {}).length > 0;
-  if (!interval) return `Accuracy not measured: ${trained ? "no photos were held out, which takes at least 5 photos per class" : "a class needs at least 2 photos"}.`;
-  const [value, low, high] = [Math.max(...Object.values(entry.accuracy)), ...interval].map((share) => number(share, 1));
-  const how = trained ? " that were held out" : ", each judged by a model that has not seen it";
-  return `Accuracy ${value} % (95 % interval ${low} to ${high}) on ${photoCount(entry.measured)}${how}.`;
-}
+// Words of the command line as a sentence.
+export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
 export const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
 
@@ -57,30 +50,16 @@ export function complaints() {
   return { trouble, complain, fail: (error) => complain(error.message) };
 }
 
-export function announce(text) {
-  document.getElementById("live").textContent = text;
-}
+export const announce = (text) => { document.getElementById("live").textContent = text; };
 
 const MOST_TRIES = 30; // of sending a photo to a busy server
 
-class Refusal extends Error {
-  constructor(message, status = 0) {
-    super(message);
-    this.status = status;
-  }
-}
-
 export async function request(path, options = {}) {
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch {
-    throw new Refusal("The server does not respond; is podnet studio still running?");
-  }
+  const response = await fetch(path, options).catch(() => { throw new Error("The server does not respond; is podnet studio still running?"); });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
     const detail = typeof answer.detail === "string" ? answer.detail : `the server responded with status ${response.status}`;
-    throw new Refusal(detail, response.status);
+    throw Object.assign(new Error(detail), { status: response.status });
   }
   return answer;
 }
@@ -99,12 +78,7 @@ export async function sendPhoto(path, file) {
   }
 }
 
-export function download(name, href) {
-  const link = h("a", { href, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-}
+export const download = (name, href) => h("a", { href, download: name }).click();
 
 // A spreadsheet would run a cell that begins like a formula; a quote before it makes it text.
 function csvCell(value) {
@@ -146,11 +120,10 @@ export function titledTable(title, table, { shown, whole = table } = {}) {
 // Ask before something that cannot simply be done again.
 export function confirmed(question, yes) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-label": question },
+    const dialog = h("dialog", { "aria-label": question, onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
       h("p", {}, question),
       h("form", { method: "dialog", class: "row" },
         h("button", { value: "no" }, "Cancel"), h("button", { value: "yes", class: "danger" }, yes)));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
     document.body.append(dialog);
     dialog.showModal();
   });

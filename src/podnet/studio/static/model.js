@@ -1,7 +1,7 @@
 // What the model knows: its classes, how well it does on each, what it keeps of their photos, and a map.
 
 import { Chart, dropAll, plain, TERMS } from "./charts.js";
-import { announce, complaints, confirmed, fact, h, inferenceName, INFERENCES, measuredWords, number, photoCount, post, request, titledTable } from "./dom.js";
+import { announce, complaints, confirmed, fact, h, inferenceName, INFERENCES, number, photoCount, post, request, sentence, titledTable } from "./dom.js";
 import { listen, store } from "./store.js";
 import { changeBar } from "./teach.js";
 import { needsModel } from "./try.js";
@@ -33,7 +33,7 @@ function mapOf({ map, classes }, groups) {
   });
   traces.push({ ...axes(map.middles), text: classes.map((record) => plain(record.name)), mode: classes.length <= 40 && innerWidth > 700 ? "markers+text" : "markers", textposition: "top center", showlegend: false, marker: { color: classes.map((_, label) => groups.colour(label)), size: 13, line: { color: "#ffffff", width: 1.5 } }, hovertemplate: "%{text}<extra></extra>" });
   const axis = (share) => ({ title: { text: `${(100 * share).toFixed(0)} % of the variance` }, zeroline: false });
-  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1] ?? 0) },
+  chart.show(traces, { xaxis: axis(map.shares[0]), yaxis: axis(map.shares[1]) },
     { columns: ["class", "lesson", "x", "y"], rows: map.labels.map((label, i) => [classes[label].name, classes[label].task + 1, ...map.points[i]]) },
     `${classes.length} classes; classes that are close may be confused.`);
   return chart.element;
@@ -67,11 +67,8 @@ export function modelView(container) {
   const forget = async (record, keep) => {
     const left = keep === "sums" ? " The sums over all photos will still include its photos." : "";
     if (!await confirmed(`Remove the class ${record.name}? The previous state, including data from these photos, is kept until you accept.${left}`, "Remove")) return;
-    try {
-      await post("/api/model/forget", { name: record.name });
-      announce(`${record.name} was removed`);
-      await load();
-    } catch (error) { fail(error); }
+    const removed = () => { announce(`${record.name} was removed`); return load(); };
+    post("/api/model/forget", { name: record.name }).then(removed).catch(fail);
   };
   const load = async () => {
     const model = await request("/api/model");
@@ -86,7 +83,7 @@ export function modelView(container) {
     head.replaceChildren(changeBar(model, load, fail), h("dl", { class: "facts" },
       fact("file", model.file), fact("classes", String(model.classes.length)), Object.keys(INFERENCES).map((i) => fact(["accuracy, ", inferenceName(i)], last.accuracy[i] === undefined ? "—" : `${number(last.accuracy[i], 1)} %`)),
       fact("network", `${model.settings.backbone}, ${model.settings.image_size} px, ${model.settings.trained ? "trained" : "not trained"}`), fact("kept from photos", model.kept), fact("size", `${(model.bytes / 1e6).toFixed(1)} MB`)),
-      h("p", { class: "soft" }, measuredWords(last, model.interval)),
+      h("p", { class: "soft" }, sentence(model.measured)),
       model.can_learn ? "" : h("p", { class: "notice" }, "Saved without data from its photos: the model can predict but not learn more."));
     dropAll();
     const groups = groupsOf(model.classes);

@@ -105,13 +105,13 @@ class Lines {
   // Whether there are more lines than before.
   async grow(name) {
     const { generation, lines } = await request(`${this.path}/${name}?start=${this[name].length}`);
-    if (this.generations[name] !== undefined && generation !== this.generations[name]) {
+    const anew = generation !== (this.generations[name] ?? generation);
+    this.generations[name] = generation;
+    if (anew) {
       this[name] = [];
-      delete this.generations[name];
       this.restarted(name);
       return this.grow(name);
     }
-    this.generations[name] = generation;
     this[name] = this[name].concat(lines);
     return lines.length > 0;
   }
@@ -119,15 +119,12 @@ class Lines {
 
 // A function that does the work, once more where it was called meanwhile; never twice at the same time.
 function oneAtATime(work) {
-  let busy = false, again = false;
+  let calls = 0; // since it began to work
   return async () => {
-    if (busy) { again = true; return; }
-    busy = true;
-    do {
-      again = false;
-      await work();
-    } while (again);
-    busy = false;
+    calls += 1;
+    if (calls > 1) return;
+    for (let seen = 0; seen < calls;) { seen = calls; await work(); }
+    calls = 0;
   };
 }
 
@@ -142,8 +139,8 @@ export function runView(container, id) {
 
   const drawHead = () => {
     const run = store.runs.get(id);
-    complain(run ? "" : "This run does not exist, or its folder was deleted.");
     if (run) head.replaceChildren(...headOf(run, resume));
+    else complain("This run does not exist, or its folder was deleted.");
   };
 
   const loadAbout = async () => {

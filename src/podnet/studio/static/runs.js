@@ -47,12 +47,11 @@ const listTable = (runs) => ({
 });
 
 function row(run, choose) {
-  const words = run.message || progressWords(run);
   return h("tr", { "data-id": run.id, class: store.chosen.has(run.id) ? "chosen" : null },
     h("td", {}, h("input", { type: "checkbox", checked: store.chosen.has(run.id), "aria-label": `Select ${run.name}`, onchange: (event) => choose(run.id, event.target.checked) })),
     h("td", { class: "name" }, h("a", { href: `#/run/${run.id}` }, run.name || "this folder"),
       h("small", {}, [run.method, run.fidelity, run.dataset, run.protocol, run.seed !== null && `seed ${run.seed}`].filter(Boolean).join(" · "))),
-    h("td", { class: "progress" }, stateMark(run), run.state !== "done" && run.tasks && track(run.tasks_done / run.tasks, "tasks done"), h("small", { class: "message" }, words)),
+    h("td", { class: "progress" }, stateMark(run), run.state !== "done" && run.tasks && track(run.tasks_done / run.tasks, "tasks done"), h("small", {}, run.message || progressWords(run))),
     h("td", { class: "curve" }, spark(run)),
     h("td", {}, number(run.average.cnn)), h("td", {}, number(run.average.nme)),
     h("td", { class: "forgot" }, number(run.forgetting.nme ?? run.forgetting.cnn)),
@@ -86,24 +85,18 @@ export function runsView(container) {
   // Only what changed is drawn anew; the order is kept while the keyboard is in the list.
   const draw = (changed = null) => {
     const runs = shown();
-    for (const run of runs) {
-      if (!rows.has(run.id) || changed === null || changed.has(run.id)) {
-        const fresh = row(run, choose);
-        const old = rows.get(run.id);
-        const focused = old?.contains(document.activeElement) ? (document.activeElement.tagName === "A" ? "a" : "input") : null;
-        old?.replaceWith(fresh);
-        rows.set(run.id, fresh);
-        if (focused) fresh.querySelector(focused).focus();
-      }
+    const focus = body.contains(document.activeElement) ? document.activeElement : null;
+    const { id: focused } = focus?.closest("tr").dataset ?? {};
+    for (const run of runs.filter(({ id }) => !rows.has(id) || changed === null || changed.has(id))) {
+      const fresh = row(run, choose);
+      rows.get(run.id)?.replaceWith(fresh);
+      rows.set(run.id, fresh);
     }
     const wanted = runs.map((run) => rows.get(run.id));
-    const focus = body.contains(document.activeElement) ? document.activeElement : null;
-    const order = focus ? [...body.children].filter((old) => wanted.includes(old)) : []; // while the keyboard is in it, no row moves
+    const order = focus ? [...body.children].filter((old) => wanted.includes(old)) : [];
     const placed = [...order, ...wanted.filter((fresh) => !order.includes(fresh))];
-    if (placed.some((fresh, i) => body.children[i] !== fresh) || placed.length !== body.children.length) {
-      body.replaceChildren(...placed);
-      if (focus?.isConnected) focus.focus({ preventScroll: true });
-    }
+    if (placed.length !== body.children.length || placed.some((fresh, i) => body.children[i] !== fresh)) body.replaceChildren(...placed);
+    if (focus && focus !== document.activeElement) rows.get(focused).querySelector(focus.tagName).focus({ preventScroll: true });
     const all = store.runs.size;
     const running = [...store.runs.values()].filter((run) => run.state === "running").length;
     count.textContent = `${runs.length === all ? all : `${runs.length} of ${all}`} run${all === 1 ? "" : "s"}, ${running} running`;

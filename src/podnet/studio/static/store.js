@@ -21,15 +21,12 @@ const tell = (news) => { for (const heard of [...listeners]) heard(news); };
 
 export async function begin(onLink) {
   const known = await request("/api/runs");
-  store.folder = known.folder;
-  store.model = known.model;
-  store.modelVersion = known.model_version;
+  Object.assign(store, { folder: known.folder, model: known.model, modelVersion: known.model_version });
   for (const run of known.runs) store.runs.set(run.id, run);
   follow(known.version, onLink);
 }
 
-function follow(since, onLink) {
-  let version = since;
+function follow(version, onLink) {
   const events = new EventSource(`/api/events?since=${encodeURIComponent(version)}`);
   events.onopen = () => onLink(true);
   events.onerror = () => {
@@ -59,8 +56,7 @@ function follow(since, onLink) {
   events.addEventListener("model", (event) => {
     const { model, model_version: version } = JSON.parse(event.data);
     const changed = version !== store.modelVersion;
-    store.model = model;
-    store.modelVersion = version;
+    Object.assign(store, { model, modelVersion: version });
     if (changed) tell({ model: true });
   });
 }

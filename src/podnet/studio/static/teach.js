@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, complaints, duration, h, INFERENCES, measuredWords, number, percent, photoCount, post, request, sendPhoto, tableOf, titledTable } from "./dom.js";
+import { announce, complaints, duration, h, INFERENCES, number, percent, photoCount, post, request, sendPhoto, sentence, tableOf, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -10,9 +10,7 @@ const AT_ONCE = 4; // uploads
 // Keep the last change or undo it; nothing where there is none. A lesson that did harm is told first.
 export function changeBar(model, done, fail) {
   if (!model.can_undo) return "";
-  const act = (path, words) => async () => {
-    try { await post(path); announce(words); await done(); } catch (error) { fail(error); }
-  };
+  const act = (path, words) => () => post(path).then(() => { announce(words); return done(); }).catch(fail);
   const { state, worse } = store.teaching;
   const harm = state === "done" && worse;
   const words = harm
@@ -24,7 +22,7 @@ export function changeBar(model, done, fail) {
 }
 
 // What a lesson did: on all, old and new classes by both inferences, and on each class by the better one.
-function outcome({ entry, before, best, interval, forgotten, note }) {
+function outcome({ entry, before, best, interval, measured, forgotten, note }) {
   const shown = (value) => (typeof value === "number" ? number(value, 1) : value ?? "—");
   const row = (words, values) => [words, ...Object.keys(INFERENCES).map((i) => values[i] ?? null)];
   const old = before ? [row("old classes", entry.old_accuracy), row("old classes before", before.accuracy), row("new classes", entry.new_accuracy)] : [];
@@ -32,7 +30,7 @@ function outcome({ entry, before, best, interval, forgotten, note }) {
   const classes = Object.entries(entry.per_class[best] ?? {}).map(([name, now]) => [name, before?.per_class[best]?.[name] ?? null, now]);
   const drops = forgotten.map(([name, then, now]) => `${name}: ${number(then, 1)} to ${number(now, 1)}`);
   return h("div", {}, interval ? titledTable("Results", table, { shown }) : "",
-    h("p", {}, measuredWords(entry, interval)),
+    h("p", {}, sentence(measured)),
     note ? h("p", { class: "soft" }, note) : "",
     drops.length ? h("p", { class: "fell" }, `Lost more than 5 points: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "",
     classes.length ? h("details", {}, h("summary", {}, `Each class (${INFERENCES[best]})`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
@@ -48,8 +46,9 @@ export function teachView(container) {
   const epochs = h("input", { type: "number", min: 1, max: 1000, placeholder: "automatic", "aria-label": "Epochs", style: { width: "8rem" } });
   let model = null;
   let pending = 0; // classes whose photos are on their way
-  const sheets = []; // one a class: {name input, photos, element}
+  const sheets = []; // one a class: {name input, list of photos, element}
 
+  const least = () => (model?.exists === false ? 2 : 1); // classes: a new model needs two
   const trains = () => Boolean(model?.settings?.trained); // the network; otherwise a lesson takes seconds
   const known = () => (model?.classes ?? []).map((record) => record.name);
 
@@ -57,20 +56,19 @@ export function teachView(container) {
     const list = h("ul", { class: "thumbs" });
     const note = h("p", { class: "soft small-text" });
     const title = h("input", { type: "text", value: name, maxlength: 200, placeholder: "name of the class", "aria-label": "Name of the class", oninput: () => tell() });
-    const own = { title, photos: [...photos], element: null };
+    const own = { title, list, element: null };
     const tell = () => {
-      const kept = own.photos.length;
+      const kept = list.children.length;
       title.disabled = kept > 0;
       note.textContent = [kept ? photoCount(kept) : trains() ? "about 20 photos recommended, at least 5 to measure accuracy" : "10 to 20 photos recommended, more are better", known().includes(title.value.trim()) ? "known class: these photos refresh it" : ""].filter(Boolean).join(" · ");
       update();
     };
-    const add = (id) => list.append(h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
-      h("button", { type: "button", "aria-label": "Remove this photo", onclick: async () => {
-        try { await request(`/api/draft/${id}`, { method: "DELETE" }); } catch (error) { fail(error); return; }
-        own.photos.splice(own.photos.indexOf(id), 1);
-        list.querySelector(`[data-id="${id}"]`).remove();
-        tell();
-      } }, "×")));
+    const add = (id) => {
+      const remove = () => request(`/api/draft/${id}`, { method: "DELETE" }).then(() => { item.remove(); tell(); }).catch(fail);
+      const item = h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
+        h("button", { type: "button", "aria-label": "Remove this photo", onclick: remove }, "×"));
+      list.append(item);
+    };
     const take = async (files) => {
       complain();
       const label = title.value.trim();
@@ -82,7 +80,7 @@ export function teachView(container) {
           try {
             const { id, name: kept } = await sendPhoto(`/api/draft?name=${encodeURIComponent(label)}`, file);
             title.value = kept; // as it is spelt there
-            if (!own.photos.includes(id)) { own.photos.push(id); add(id); }
+            if (!list.querySelector(`[data-id="${id}"]`)) add(id);
           } catch (error) { refused.push(`${file.name}: ${error.message}`); }
           tell();
         }
@@ -94,36 +92,33 @@ export function teachView(container) {
       pending -= 1;
       tell();
       if (refused.length) complain(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`);
-      announce(`${photoCount(own.photos.length)} of ${label}`);
+      announce(`${photoCount(list.children.length)} of ${label}`);
     };
     own.element = h("section", { class: "card", "aria-label": "A class" },
       h("div", { class: "bar" }, title, h("button", { type: "button", class: "small", onclick: async () => {
-        if (own.photos.length) await request(`/api/draft?name=${encodeURIComponent(title.value.trim())}`, { method: "DELETE" }).catch(fail);
+        if (list.children.length) await request(`/api/draft?name=${encodeURIComponent(title.value.trim())}`, { method: "DELETE" }).catch(fail);
         sheets.splice(sheets.indexOf(own), 1);
         own.element.remove();
         update();
       } }, "discard")), dropZone("Drop photos of this class, or choose some", take, true), list, note);
-    for (const id of own.photos) add(id);
+    photos.forEach(add);
     sheets.push(own);
     rows.append(own.element);
     tell();
     return own;
   };
 
-  const teach = h("button", { type: "button", class: "main", onclick: async () => {
-    complain();
-    try { await post("/api/teach", { epochs: epochs.value ? Number(epochs.value) : null }); } catch (error) { fail(error); }
-  } }, "Teach");
+  const begin = () => { complain(); post("/api/teach", { epochs: epochs.value ? Number(epochs.value) : null }).catch(fail); };
+  const teach = h("button", { type: "button", class: "main", onclick: begin }, "Teach");
   const more = h("button", { type: "button", onclick: () => sheet().title.focus() }, "Add a class");
   const stop = h("button", { type: "button", onclick: () => request("/api/teach", { method: "DELETE" }).catch(fail) }, "Stop");
   const length = h("label", { class: "row soft small-text", hidden: true }, "epochs", epochs);
   const draft = h("div", {}, rows, h("div", { class: "row" }, more, teach, length));
 
   const update = () => {
-    const ready = sheets.filter((own) => own.photos.length).length;
-    const first = model && !model.exists;
-    teach.disabled = pending > 0 || ready < (first ? 2 : 1) || store.teaching.state === "running" || (model?.exists && !model.can_learn);
-    teach.title = first && ready < 2 ? "a new model needs photos of two classes" : "";
+    const ready = sheets.filter((own) => own.list.children.length).length;
+    teach.disabled = pending > 0 || ready < least() || store.teaching.state === "running" || (model?.exists && !model.can_learn);
+    teach.title = model?.exists === false && ready < 2 ? "a new model needs photos of two classes" : "";
   };
 
   const [title, bar, words] = [h("h2"), h("div"), h("p", { class: "soft" })];
@@ -136,7 +131,7 @@ export function teachView(container) {
       draft.hidden = true;
       if (shown !== "running" || !progress.isConnected) status.replaceChildren(progress); // once: the Stop button keeps the focus
       title.textContent = `Learning ${classes.join(", ")}`;
-      bar.replaceChildren(track(share ?? 0, "progress of the phase"));
+      bar.replaceChildren(track(share, "progress of the phase"));
       const far = of > 1 ? `epoch ${epoch} of ${of}` : percent(share);
       words.textContent = phase ? [phase, far, left !== null && `${duration(left)} left`, `${duration(Date.now() / 1000 - began)} so far`, note].filter(Boolean).join(" · ") : "reading the photos …";
       if (phase !== announced) { announced = phase; if (phase) announce(`Learning, phase ${phase}`); }
@@ -165,8 +160,7 @@ export function teachView(container) {
     rows.replaceChildren();
     sheets.length = 0;
     for (const { name, photos } of waiting) sheet(name, photos);
-    const least = model.exists ? 1 : 2;
-    while (sheets.length < least) sheet();
+    while (sheets.length < least()) sheet();
     tellTeaching();
   };
 

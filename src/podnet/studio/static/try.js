@@ -42,29 +42,24 @@ function overlay(heat, seen) {
 
 function answerCard(file, names) {
   const card = h("article", { class: "card" }, h("h2", {}, file.name || "pasted photo"), h("p", { class: "soft" }, "predicting …"));
-  const ask = async (label) => {
-    let answer;
-    try {
-      answer = await sendPhoto(`/api/predict${label === null ? "" : `?label=${label}`}`, file);
-    } catch (error) {
-      card.replaceChildren(h("h2", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
-      return;
-    }
-    const { ranked: both, best, unknown, heat, seen, photo, name, label: looked } = answer;
+  const refuse = (error) => card.replaceChildren(h("h2", {}, file.name || "photo"), h("p", { class: "notice bad", role: "alert" }, error.message));
+  const ask = (label) =>
+    sendPhoto(`/api/predict${label === null ? "" : `?label=${label}`}`, file).then((answer) => show(answer, label !== null), refuse);
+  const show = ({ ranked: both, best, unknown, heat, seen, photo, name, label }, chosen) => {
     const first = both[best][0];
     const said = unknown ? "unknown" : first.name;
     announce(`${file.name || "The photo"}: ${said}${unknown ? "" : `, ${percent(first.confidence)}`}`);
     const layer = heat && overlay(heat, seen);
     const toggle = h("label", { class: "row small-text" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { layer.hidden = !event.target.checked; } }), "heat map for");
     const select = h("select", { "aria-label": "Heat map for the class", onchange: () => ask(Number(select.value)) },
-      names().map((option, i) => h("option", { value: i, selected: i === looked }, option)));
+      names().map((option, i) => h("option", { value: i, selected: i === label }, option)));
     card.replaceChildren(h("div", { class: "bar" }, h("h2", {}, file.name || "pasted photo")),
       h("div", { class: "answer" },
         h("div", {}, h("div", { class: "shown" }, h("img", { src: photo, alt: `${file.name || "Photo"}; ${said}` }), layer),
           heat ? h("div", { class: "row", style: { marginTop: ".5rem" } }, toggle, select) : h("p", { class: "soft small-text" }, `This network has no heat map for ${name}.`)),
         h("div", {}, h("p", { class: `verdict ${unknown ? "unknown" : ""}` }, said, h("small", {}, unknown ? "Not like any of its classes. Nearest classes:" : percent(first.confidence))),
           h("div", { class: `scores ${unknown ? "doubted" : ""}` }, lists(both)))));
-    if (label !== null) select.focus();
+    if (chosen) select.focus();
   };
   ask(null);
   return card;
