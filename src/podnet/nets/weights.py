@@ -110,7 +110,7 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     A tensor fits by its kind ("weight", "running_mean" ...), its shape and its layer's place. A classifier at the end
     is ignored.
     """
-    needed, given = _without_counters(wanted), _without_counters(given)
+    needed, given = ({n: t for n, t in each.items() if not n.endswith(COUNTER)} for each in (wanted, given))
     more = {name: tensor for name, tensor in given.items() if name not in needed}
     if len(given) - len(more) == len(needed) and _is_classifier(more):
         found = {name: given[name] for name in needed}
@@ -120,8 +120,12 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     else:
         raise ConfigError(f"{source} does not fit: {_other_names(needed, given)}.")
     for ours, theirs in zip_longest(_places(needed), _places(found)):
-        if theirs is None or ours[:3] != theirs[:3]:
-            raise ConfigError(f"{source} does not fit: {_difference(ours, theirs)}.")
+        if theirs is None:
+            raise ConfigError(f"{source} does not fit: it ends before {ours[3]}.")
+        if ours[:3] != theirs[:3]:
+            other = f"{printable(theirs[3])} of shape {tuple(theirs[2])}"
+            where = f"in place of {ours[3]} of shape {tuple(ours[2])}"
+            raise ConfigError(f"{source} does not fit: it has {other} {where}.")
     if not _is_classifier(more):
         raise ConfigError(f"{source} does not fit: {_too_many(more)}.")
     if not all(tensor.is_floating_point() for tensor in found.values()):
@@ -131,14 +135,7 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     return dict(zip(needed, found.values(), strict=True))
 
 
-def _without_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if not name.endswith(COUNTER)}
-
-
-Place = tuple[int, str, torch.Size, str]
-
-
-def _places(tensors: Mapping[str, Tensor]) -> Iterable[Place]:
+def _places(tensors: Mapping[str, Tensor]) -> Iterable[tuple[int, str, torch.Size, str]]:
     """The number of its layer, kind, shape and name of each tensor."""
     layers: dict[str, int] = {}
     for name, tensor in tensors.items():
@@ -162,9 +159,3 @@ def _other_names(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> s
 def _too_many(names: Iterable[str]) -> str:
     first, *others = names
     return f"it has {1 + len(others)} extra tensors, such as {printable(first)}"
-
-
-def _difference(ours: Place, theirs: Place | None) -> str:
-    if theirs is None:
-        return f"it ends before {ours[3]}"
-    return f"it has {printable(theirs[3])} of shape {tuple(theirs[2])} in place of {ours[3]} of shape {tuple(ours[2])}"
