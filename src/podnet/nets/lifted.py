@@ -77,7 +77,7 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
 
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         if self.weights:
-            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
+            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self.scale.device)))  # has no proxies
         else:
             super().add_classes(n, weights)
         self.linear.add_classes(n)
