@@ -86,6 +86,11 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
         super().remove_class(label)
         self.linear.remove_class(label)
 
+    def _remove_growth(self, group: int) -> None:
+        super()._remove_growth(group)
+        if group == 0 and self.weights:  # now these are the first ones, which have proxies in a network made again
+            self.weights[0] = nn.Parameter(self.weights[0].new_zeros(len(self.weights[0]), *self.shape))
+
     def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
         """What the network gives to the classifier."""
         return self.describe(maps) if self.solved else embedding
