@@ -185,11 +185,11 @@ def phases_of(method: Method, old: int, new: int, state: State, *, first: bool) 
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
     if method.freeze:
         phases = [frozen(phase, method.name) for phase in phases]
-    phases = [replace(p, augmentation=method.augmentation) if p.augmentation is None else p for p in phases]
-    for phase in phases:
+    augmented = [replace(p, augmentation=method.augmentation) if p.augmentation is None else p for p in phases]
+    for phase in augmented:
         if phase.mixing and not phase.soft_targets:
             raise ConfigError(
                 f"phase {phase.name} of {method.name} cannot learn from mixed images, because its loss takes one class "
                 f"an image; leave {min(phase.mixing)} out of the augmentation."
             )
-    return phases
+    return augmented
