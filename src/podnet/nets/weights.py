@@ -118,7 +118,9 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
         found = dict(list(given.items())[: len(needed)])
         more = {name: tensor for name, tensor in given.items() if name not in found}
     else:
-        raise ConfigError(f"{source} does not fit: {_other_names(needed, given)}.")
+        missing = [name for name in needed if name not in given]
+        absent = f"{len(missing)} of {len(needed)} tensors are missing, such as {missing[0]}" if missing else ""
+        raise ConfigError(f"{source} does not fit: {absent or _too_many(more)}.")
     for ours, theirs in zip_longest(_places(needed), _places(found)):
         if theirs is None:
             raise ConfigError(f"{source} does not fit: it ends before {ours[3]}.")
@@ -147,13 +149,6 @@ def _is_classifier(tensors: Mapping[str, Tensor]) -> bool:
     """Whether this is nothing but a linear layer, or nothing."""
     kinds = {name.rpartition(".")[2]: tensor.ndim for name, tensor in tensors.items()}
     return kinds in ({}, {"weight": 2}, {"weight": 2, "bias": 1}) and len(kinds) == len(tensors)
-
-
-def _other_names(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    missing = [name for name in needed if name not in given]
-    if missing:
-        return f"{len(missing)} of {len(needed)} tensors are missing, such as {missing[0]}"
-    return _too_many([name for name in given if name not in needed])
 
 
 def _too_many(names: Iterable[str]) -> str:
