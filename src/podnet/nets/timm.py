@@ -114,9 +114,9 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
 
 def _by_timms_names(name: str, file: Path) -> dict[str, Tensor]:
     """The weights in a file. Where only timm itself may know how to convert them, as they are."""
-    tensors = read_weights(file)
+    tensors, wanted = read_weights(file), _on_meta(name).state_dict()
     try:
-        return match(_on_meta(name).state_dict(), tensors, printable(file), file.suffix in ORDERED)
+        return match(wanted, tensors, printable(file), file.suffix in ORDERED)
     except ConfigError:
         return tensors
 
