@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from podnet.io.tensors import load_tensors, save_tensors
 from podnet.methods.ewc import EWC, fisher_diagonal
 from podnet.methods.networks import new_network
 
@@ -104,3 +105,20 @@ def test_tasks_add_up_and_the_anchor_is_the_newest(network):
         torch.testing.assert_close(second[f"fisher.{name}"], 0.5 * first[f"fisher.{name}"] + own[name])
         assert torch.equal(second[f"anchor.{name}"], weight)
     assert second.keys() == first.keys(), "the state does not grow"
+
+
+def test_a_class_is_forgotten_alike_before_and_after_a_file(network, tmp_path):
+    """A file has its tensors by name, and so the growth 10 before the growth 2."""
+    method = EWC()
+    for _ in range(10):
+        network.classifier.add_classes(1)
+    state = method.after_task(network, BATCHES, {})
+    save_tensors(tmp_path / "state", state, {})
+    read, _ = load_tensors(tmp_path / "state")
+    network.classifier.remove_class(3)
+    kept, again = (method.without_class(network, 3, each) for each in (state, read))
+    assert kept.keys() == again.keys()
+    for name, value in kept.items():
+        assert torch.equal(value, again[name]), name
+    for name, weight in network.named_parameters():
+        assert torch.equal(kept[f"anchor.{name}"], weight), name

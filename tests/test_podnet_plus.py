@@ -162,6 +162,21 @@ def test_a_saved_network_is_made_again(sizes):
     assert torch.equal(network(images).similarities, again(images).similarities)
 
 
+def test_a_network_whose_first_classes_are_all_forgotten_is_made_again():
+    method = PODNetPlus()
+    network = new_network(method, 3)
+    for size in (2, 2, 1):
+        method.grow(network, size, None, 0)
+    network.classifier.linear.assign(torch.randn(network.classifier.linear.dim, 5), torch.randn(5))
+    network.classifier.solved.fill_(True)
+    network.classifier.remove_class(0)
+    network.classifier.remove_class(0)
+    again = network_from(network.state_dict(), method, 3, network.classifier.sizes)
+    images = torch.randn(4, 3, 16, 16)
+    network.eval(), again.eval()
+    assert torch.equal(network(images).similarities, again(images).similarities)
+
+
 def test_forgetting_a_class_leaves_the_others(digits):
     learner, last = taught(digits)
     before = learner.predict(last.test_images).cnn

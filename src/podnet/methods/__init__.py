@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, get_args
@@ -58,8 +57,7 @@ def find_method(name: str) -> type[Method]:
 
 def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:
     """The method with its defaults for a family of data ("cifar", "imagenet", "digits"), then the given values."""
-    defaults = {f.name: f.default for f in fields(method)}
-    choice = overrides.get(method.switch, defaults.get(method.switch))
+    choice = overrides.get(method.switch, getattr(method, method.switch, None))
     values: dict[str, Any] = {}
     for preset in (family, choice, f"{family} {choice}", f"{dataset} {choice}"):
         values |= method.presets.get(preset, {})

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from podnet.methods.base import DIGITS, State
-from podnet.methods.frozen import IMAGENET
-from podnet.methods.lifted import LiftedRidge
+from podnet.methods.base import DIGITS, IMAGENET, State
+from podnet.methods.closed import LiftedRidge
 from podnet.nets.lifted import LiftedClassifier
 
 
@@ -31,10 +30,7 @@ class ACIL(LiftedRidge):
     verified = "scikit-learn's ridge on the images of all tasks; the recursion of the paper's theorem 3.1"
     later = frozenset({"gamma"})
     positive = LiftedRidge.positive | {"gamma"}
-    presets = {
-        "imagenet": {**IMAGENET, "expansion": 15000},
-        "digits": {**DIGITS, "expansion": 1024},
-    }
+    presets = {"imagenet": {**IMAGENET, "expansion": 15000}, "digits": {**DIGITS, "expansion": 1024}}
 
     def classifier(self, dim: int) -> LiftedClassifier:
         classifier = super().classifier(dim)

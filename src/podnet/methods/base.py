@@ -21,16 +21,12 @@ from podnet.nets.network import Network
 
 Idea = Literal["own", "bounds", "replay", "distillation", "regularisation", "expansion", "closed form"]
 Exemplars = Literal["none", "optional", "needed"]  # "optional": a memory of 0 images works too
+Features = Callable[[], tuple[Tensor, Tensor]]  # computes the embeddings (N, D) of the new images, and their targets
 State = dict[str, Tensor]  # what a method keeps from task to task; part of every checkpoint
 
 
 def imprint_new_classes(
-    network: Network,
-    new: int,
-    features: Callable[[], tuple[Tensor, Tensor]],
-    seed: int,
-    unit: bool = False,
-    first: bool = False,
+    network: Network, new: int, features: Features, seed: int, unit: bool = False, first: bool = False
 ) -> None:
     """Random proxies for the first classes, imprinted ones (k-means of their features) for later classes.
 
@@ -40,14 +36,16 @@ def imprint_new_classes(
     classifier = network.classifier
     assert isinstance(classifier, LocalSimilarityClassifier)
     weights = None
-    if classifier.classes:
+    if classifier.classes or first:
         weights = imprint(*features(), classifier.proxies, seed)
-        weights = (F.normalize(weights, dim=2) if unit else weights) * classifier.mean_norm()
-    elif first:
-        weights = F.normalize(imprint(*features(), classifier.proxies, seed), dim=2)
+        if unit or not classifier.classes:
+            weights = F.normalize(weights, dim=2)
+        if classifier.classes:
+            weights = weights * classifier.mean_norm()
     classifier.add_classes(new, weights)
 
 
+IMAGENET = {"epochs": 90, "milestones": (1 / 3, 2 / 3), "weight_decay": 1e-4, "backbone": "resnet18"}  # UCIR's
 DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits, which the papers do not use
 
 
@@ -147,7 +145,7 @@ class Method:
         """A classifier without classes."""
         return LinearClassifier(dim)
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         """Add `new` classes to the network. `features()` returns the new images' features and targets."""
         network.classifier.add_classes(new)
 
@@ -187,15 +185,11 @@ def phases_of(method: Method, old: int, new: int, state: State, *, first: bool) 
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
     if method.freeze:
         phases = [frozen(phase, method.name) for phase in phases]
-    return [_augmented(phase, method) for phase in phases]
-
-
-def _augmented(phase: Phase, method: Method) -> Phase:
-    """The phase with its augmentation, or the method's."""
-    phase = replace(phase, augmentation=method.augmentation) if phase.augmentation is None else phase
-    if phase.mixing and not phase.soft_targets:
-        raise ConfigError(
-            f"phase {phase.name} of {method.name} cannot learn from mixed images, because its loss takes one class an "
-            f"image; leave {min(phase.mixing)} out of the augmentation."
-        )
-    return phase
+    augmented = [replace(p, augmentation=method.augmentation) if p.augmentation is None else p for p in phases]
+    for phase in augmented:
+        if phase.mixing and not phase.soft_targets:
+            raise ConfigError(
+                f"phase {phase.name} of {method.name} cannot learn from mixed images, because its loss takes one class "
+                f"an image; leave {min(phase.mixing)} out of the augmentation."
+            )
+    return augmented

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 from podnet.errors import ConfigError
 from podnet.losses import distillation
 from podnet.memory.exemplars import first_of_each_class
-from podnet.methods.base import DIGITS, Method, State
-from podnet.methods.phases import Phase, Pool, stepwise
+from podnet.methods.base import DIGITS, Features, Method, State
+from podnet.methods.phases import Phase, Pool, cross_entropy, stepwise
 from podnet.nets.classifiers import BiasCorrectedClassifier
 from podnet.nets.network import Network, Outputs
 
@@ -69,7 +68,7 @@ class BiC(Method):
             )
         return count
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         """Train with uncorrected outputs. Only the teacher, copied earlier, keeps the last correction."""
         assert isinstance(network.classifier, BiasCorrectedClassifier)
         network.classifier.forget_corrections()
@@ -80,7 +79,7 @@ class BiC(Method):
 
         def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
             if teacher is None:
-                return {"ce": F.cross_entropy(student.logits, targets)}
+                return cross_entropy(student, teacher, targets)
             kept = distillation(student.logits, teacher.logits, self.temperature)
             return {"ce": (1 - share) * F.cross_entropy(student.logits, targets), "distillation": share * kept}
 
@@ -92,18 +91,11 @@ class BiC(Method):
             mask[validation(pool)] = False
             return mask.nonzero().flatten()
 
-        train = Phase(
-            "train",
-            loss,
-            self.epochs,
-            stepwise(self.lr, self.epochs, self.milestones, 0.1),
-            images=training,
-            parameters=without_corrections,
-            distils=old > 0,
-        )
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
+        train = Phase("train", loss, self.epochs, lr, images=training, parameters=without_corrections, distils=old > 0)
         bias = Phase(
             "bias",
-            lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
+            cross_entropy,
             self.bias_epochs,
             stepwise(self.bias_lr, self.bias_epochs, (0.3, 0.6, 0.8, 0.9), 0.1),
             images=validation,

@@ -6,15 +6,14 @@ frozen features and a growing network can reach, not a fair competitor of method
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.data.augment import Intensity
-from podnet.methods.base import DIGITS, Method, State
-from podnet.methods.phases import Phase, balanced, class_weights, stepwise, warmed_up
+from podnet.methods.base import DIGITS, Features, Method, State
+from podnet.methods.phases import Phase, balanced, class_weights, cross_entropy, stepwise, warmed_up
 from podnet.nets.branches import Branches, BranchesClassifier
 from podnet.nets.network import Network, Outputs
 
@@ -61,7 +60,7 @@ class DER(Method):
     def classifier(self, dim: int) -> BranchesClassifier:
         return BranchesClassifier(dim)
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         """Section 3.2: the new branch starts as the newest one; old weights of the classifier stay beside new ones."""
         self.rebuild(network, new)
 
@@ -74,16 +73,10 @@ class DER(Method):
         network.classifier.add_classes(new)
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
-        helped = old > 0 and self.lambda_a > 0
-        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
-        train = Phase(
-            "train",
-            lambda student, teacher, targets: {"ce": F.cross_entropy(student.logits, targets)},
-            self.epochs,
-            warmed_up(lr, round(self.warmup * self.epochs)),
-            parameters=with_auxiliary if helped else newest_branch,
-            penalty=self.auxiliary if helped else None,
-        )
+        lr = warmed_up(stepwise(self.lr, self.epochs, self.milestones, 0.1), round(self.warmup * self.epochs))
+        train = Phase("train", cross_entropy, self.epochs, lr, parameters=newest_branch)
+        if old and self.lambda_a:
+            train = replace(train, parameters=with_auxiliary, penalty=self.auxiliary)
         # Section 3.4: a classifier without bias to the new classes, with smoother outputs.
         classifier = Phase(
             "classifier",

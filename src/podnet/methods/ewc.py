@@ -65,9 +65,11 @@ class EWC(Method):
         """Without the row of the class; the rest belongs to what the classifier has left."""
         kept = {key: value for key, value in state.items() if ".classifier.weights." not in key}
         for kind in ("fisher", "anchor"):
-            rows = torch.cat([value for key, value in state.items() if key.startswith(f"{kind}.classifier.weights.")])
+            weights = f"{kind}.classifier.weights."
+            growths = sum(key.startswith(weights) for key in state)
+            rows = torch.cat([state[f"{weights}{growth}"] for growth in range(growths)])  # a file has 10 before 2
             rest = torch.cat([rows[:label], rows[label + 1 :]]).split(network.classifier.sizes)
-            kept |= {f"{kind}.classifier.weights.{growth}": own for growth, own in enumerate(rest)}
+            kept |= {f"{weights}{growth}": own for growth, own in enumerate(rest)}
         return kept
 
     def after_task(self, network: Network, batches: Batches, state: State) -> State:

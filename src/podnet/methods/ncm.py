@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.methods.base import DIGITS, Batches, State
-from podnet.methods.frozen import IMAGENET, Frozen
+from podnet.methods.base import DIGITS, IMAGENET, Batches, State
+from podnet.methods.closed import Frozen
 from podnet.nets.network import Network
 
 

@@ -15,14 +15,7 @@ from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.io.files import expanded
 from podnet.methods.base import Method
 
-SIGNATURES = {
-    "phases": ("self", "old", "new", "state"),
-    "after_task": ("self", "network", "batches", "state"),
-    "grow": ("self", "network", "new", "features", "seed"),
-    "rebuild": ("self", "network", "new"),
-    "class_means": ("self", "state"),
-    "without_class": ("self", "network", "label", "state"),
-}
+CALLED = ("phases", "after_task", "grow", "rebuild", "class_means", "without_class")  # with the arguments of Method's
 
 
 def load_method(spec: str) -> type[Method]:
@@ -49,8 +42,8 @@ def load_method(spec: str) -> type[Method]:
         raise ConfigError(
             f"{name} of {path} has no phases(self, old, new, state); define it and return a list of Phase."
         )
-    for function, wanted in SIGNATURES.items():
-        given = tuple(inspect.signature(getattr(method, function)).parameters)
+    for function in CALLED:
+        given, wanted = (inspect.signature(getattr(each, function)).parameters for each in (method, Method))
         if len(given) != len(wanted):
             raise ConfigError(
                 f"{function} of {name} of {path} takes {', '.join(given)}; it must take {', '.join(wanted)}."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.data.augment import MIXING, Augmentation, require_possible
@@ -45,14 +46,24 @@ def balanced(pool: Pool) -> Tensor:
     return torch.cat([pool.herded(), kept[~fresh]])
 
 
+def cross_entropy(student: Outputs, teacher: Outputs | None, targets: Tensor) -> Terms:
+    """The loss where nothing is distilled."""
+    return {"ce": F.cross_entropy(student.logits, targets)}
+
+
 def all_parameters(network: Network) -> list[nn.Parameter]:
     return list(network.parameters())
 
 
+def all_but(fixed: Iterable[nn.Parameter], parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """The parameters without the fixed ones."""
+    left_out = {id(parameter) for parameter in fixed}
+    return [parameter for parameter in parameters if id(parameter) not in left_out]
+
+
 def all_but_old_classes(network: Network) -> list[nn.Parameter]:
     """Backbone, scale and the newest classes; the proxies of old classes stay fixed."""
-    old = {id(weight) for weight in network.classifier.weights[:-1]}
-    return [parameter for parameter in network.parameters() if id(parameter) not in old]
+    return all_but(network.classifier.weights[:-1], network.parameters())
 
 
 def without_scale(network: Network) -> list[nn.Parameter]:
@@ -108,15 +119,12 @@ class Phase:
     penalty: Penalty | None = None  # terms that need the network itself, added to those of the loss
 
     def __post_init__(self) -> None:
-        for part, example in {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}.items():
-            if not callable(getattr(self, part)):
-                given = getattr(self, part)
+        examples = {"loss": "loss(student, teacher, targets)", "lr": "constant(0.1)"}
+        if self.penalty is not None:
+            examples["penalty"] = "penalty(network, student, targets)"
+        for part, example in examples.items():
+            if not callable(given := getattr(self, part)):
                 raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
-        if self.penalty is not None and not callable(self.penalty):
-            raise ConfigError(
-                f"the penalty of phase {self.name} is {self.penalty!r}; "
-                "give a function, such as penalty(network, student, targets)."
-            )
         if self.optimizer is not None:
             one_of(f"the optimizer of phase {self.name}", self.optimizer, OPTIMIZERS)
         require_possible(f"phase {self.name}", self.augmentation or ())
@@ -131,13 +139,11 @@ def frozen(phase: Phase, method: str) -> Phase:
     """The phase without the backbone: it trains the other parameters only, and BatchNorm keeps its statistics."""
 
     def parameters(network: Network) -> list[nn.Parameter]:
-        backbone = {id(parameter) for parameter in network.backbone.parameters()}
-        others = [parameter for parameter in phase.parameters(network) if id(parameter) not in backbone]
-        if not others:
-            raise ConfigError(
-                f"phase {phase.name} of {method} trains the backbone only, and freeze keeps it as it is; "
-                "leave --freeze out."
-            )
-        return others
+        if others := all_but(network.backbone.parameters(), phase.parameters(network)):
+            return others
+        raise ConfigError(
+            f"phase {phase.name} of {method} trains the backbone only, and freeze keeps it as it is; "
+            "leave --freeze out."
+        )
 
     return replace(phase, parameters=parameters, update_statistics=False)

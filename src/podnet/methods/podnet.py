@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -12,17 +11,8 @@ from torch import Tensor
 
 from podnet.data.augment import Intensity
 from podnet.fidelity import Fidelity
-from podnet.losses import (
-    Pooling,
-    gradcam,
-    lsc_cross_entropy,
-    nca,
-    perceptual_features,
-    perceptual_style,
-    pod,
-    pod_flat,
-)
-from podnet.methods.base import DIGITS, Idea, Method, State, imprint_new_classes
+from podnet.losses import Pooling, gradcam, lsc_cross_entropy, nca, perceptual_features, perceptual_style, pod, pod_flat
+from podnet.methods.base import DIGITS, Features, Idea, Method, State, imprint_new_classes
 from podnet.methods.phases import Phase, all_but_old_classes, balanced, class_weights, constant, cosine, without_scale
 from podnet.nets.classifiers import LocalSimilarityClassifier
 from podnet.nets.network import Network, Outputs
@@ -57,15 +47,7 @@ class PODNet(Method):
     verified = "the authors' released code: losses, proxies and exemplars to 1e-13 (docs/fidelity.md)"
     positive = Method.positive | {"proxies", "eta", "sharpness"}
     later = frozenset(
-        {
-            "lambda_c",
-            "lambda_f",
-            "distillation",
-            "adaptive_c",
-            "finetune_epochs",
-            "finetune_lr",
-            "finetune_batchnorm",
-        }
+        {"lambda_c", "lambda_f", "distillation", "adaptive_c", "finetune_epochs", "finetune_lr", "finetune_batchnorm"}
     )
     switch = "fidelity"
     presets = {
@@ -105,7 +87,7 @@ class PODNet(Method):
         similarity = "cosine" if self.fidelity == "paper" or ablated else "distance"
         return LocalSimilarityClassifier(dim, self.proxies, self.eta, self.learn_eta, similarity, self.sharpness)
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         unit = self.proxies == 1 and self.fidelity == "released"
         imprint_new_classes(network, new, features, seed, unit, first=self.imprint_first)
 
@@ -162,12 +144,9 @@ class PODNet(Method):
             return perceptual_features(teacher.maps, student.maps)
         if self.distillation == "perceptual_style":
             return perceptual_style(teacher.maps, student.maps)
-        if self.distillation == "gradcam" or self.distillation == "attention":
-            return self._attention_distance(teacher, student)
-        return pod(teacher.maps, student.maps, self.distillation, self.fidelity)
-
-    def _attention_distance(self, teacher: Outputs, student: Outputs) -> Tensor:
-        """Between Grad-CAM maps of one old class per image: the student's highest as released, else the teacher's."""
+        if self.distillation != "gradcam" and self.distillation != "attention":
+            return pod(teacher.maps, student.maps, self.distillation, self.fidelity)
+        # Between Grad-CAM maps of one old class per image: the student's highest as released, else the teacher's.
         fidelity: Fidelity = self.fidelity if self.distillation == "gradcam" else "paper"  # as in Dhar et al.
         seen = student.similarities[:, : teacher.similarities.shape[1]]
         top = (seen if fidelity == "released" else teacher.similarities).argmax(1, keepdim=True)

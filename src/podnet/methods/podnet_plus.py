@@ -13,16 +13,15 @@ at once. λ is chosen in the first task by the exact leave-one-out error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from podnet.methods.base import Batches, State
-from podnet.methods.lifted import without_sums_of
-from podnet.methods.phases import Phase
+from podnet.methods.base import Batches, Features, State
+from podnet.methods.closed import without_sums_of
+from podnet.methods.phases import Phase, all_but
 from podnet.methods.podnet import PODNet
 from podnet.nets.backbones import Backbone
 from podnet.nets.lifted import FirstSimilarThenSolved
@@ -67,12 +66,11 @@ class PODNetPlus(PODNet):
     def describe(self, maps: list[Tensor]) -> Tensor:
         return pooled(maps[-self.maps :], self.cells)
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         network.classifier.add_classes(new)
 
     def of_first_task(self) -> PODNet:
-        own = {field.name for field in fields(self)} - {field.name for field in fields(PODNet)}
-        return PODNet(**{name: value for name, value in vars(self).items() if name not in own})
+        return PODNet(**{field.name: getattr(self, field.name) for field in fields(PODNet)})
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
         if old or state:  # with --visits no class need be old
@@ -81,8 +79,7 @@ class PODNetPlus(PODNet):
 
         def parameters(network: Network) -> list[nn.Parameter]:
             assert isinstance(network.classifier, FirstSimilarThenSolved)
-            solved = {id(parameter) for parameter in network.classifier.linear.parameters()}
-            return [parameter for parameter in train.parameters(network) if id(parameter) not in solved]
+            return all_but(network.classifier.linear.parameters(), train.parameters(network))
 
         return [replace(train, parameters=parameters)]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from podnet.methods.base import DIGITS, State
-from podnet.methods.lifted import LiftedRidge
+from podnet.methods.closed import LiftedRidge
 from podnet.nets.lifted import LiftedClassifier
 from podnet.ridge import best_on_held_out
 

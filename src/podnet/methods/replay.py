@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch.nn.functional as F
-from torch import Tensor
-
-from podnet.methods.base import DIGITS, Method, State
-from podnet.methods.phases import Phase, cosine
+from podnet.methods.base import DIGITS, Features, Method, State
+from podnet.methods.phases import Phase, cosine, cross_entropy
 from podnet.nets.building import new_backbone, start_from
-from podnet.nets.network import Network, Outputs
+from podnet.nets.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +21,7 @@ class Replay(Method):
     presets = {"imagenet": {"epochs": 90, "weight_decay": 1e-4, "backbone": "resnet18"}, "digits": DIGITS}
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
-        def loss(student: Outputs, teacher: Outputs | None, targets: Tensor) -> dict[str, Tensor]:
-            return {"ce": F.cross_entropy(student.logits, targets)}
-
-        return [Phase("train", loss, self.epochs, cosine(self.lr, self.epochs), soft_targets=True)]
+        return [Phase("train", cross_entropy, self.epochs, cosine(self.lr, self.epochs), soft_targets=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +46,7 @@ class Joint(Replay):
     exemplars = "none"
     sees_all_data = True
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         """Begin anew: the backbone as at first, random weights for the classes seen so far and the new ones."""
         seen = network.classifier.classes + new
         if not self.freeze:

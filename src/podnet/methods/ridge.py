@@ -16,6 +16,7 @@ from torch import Tensor
 
 from podnet.losses import best_temperature
 from podnet.methods.base import Batches, Exemplars, Method, State
+from podnet.methods.closed import without_sums_of
 from podnet.methods.phases import Phase
 from podnet.nets.backbones import Backbone
 from podnet.nets.classifiers import SolvedClassifier
@@ -73,15 +74,12 @@ class Ridge(Method):
         targets = targets - (targets > label).long()
         if self.keep == "features":
             return self._solved(network, state["features"][kept], targets)
-        rest = torch.arange(len(state["counts"])) != label
-        own = state["totals"][label].double()
-        return state | {
+        own, classes = state["totals"][label].double(), len(state["counts"]) - 1
+        return without_sums_of(label, state) | {
             "targets": targets,
             "gram": (state["gram"].double() - torch.outer(own, own) / state["counts"][label]).float(),
-            "totals": state["totals"][rest],
-            "counts": state["counts"][rest],
             "familiar": state["familiar"][kept],
-            **{name: _without_answer(state[name][kept], label, targets, int(rest.sum())) for name in LABELS[1:]},
+            **{name: _without_answer(state[name][kept], label, targets, classes) for name in LABELS[1:]},
         }
 
     def require_whole(self, state: State, classes: int, dim: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podnet.losses import less_forget, margin_ranking
-from podnet.methods.base import DIGITS, Method, State, imprint_new_classes
+from podnet.methods.base import DIGITS, IMAGENET, Features, Method, State, imprint_new_classes
 from podnet.methods.phases import Phase, all_but_old_classes, balanced, class_weights, stepwise
 from podnet.nets.classifiers import CosineClassifier
 from podnet.nets.network import Network, Outputs
@@ -37,21 +36,14 @@ class UCIR(Method):
     positive = Method.positive | {"negatives"}
     later = frozenset({"lambda_base", "ranking_weight", "negatives", "margin", "finetune_epochs", "finetune_lr"})
     presets = {
-        "imagenet": {
-            "lambda_base": 10.0,
-            "epochs": 90,
-            "finetune_epochs": 20,
-            "milestones": (1 / 3, 2 / 3),
-            "weight_decay": 1e-4,
-            "backbone": "resnet18-ucir",
-        },
+        "imagenet": {**IMAGENET, "lambda_base": 10.0, "finetune_epochs": 20, "backbone": "resnet18-ucir"},
         "digits": DIGITS,
     }
 
     def classifier(self, dim: int) -> CosineClassifier:
         return CosineClassifier(dim)
 
-    def grow(self, network: Network, new: int, features: Callable[[], tuple[Tensor, Tensor]], seed: int) -> None:
+    def grow(self, network: Network, new: int, features: Features, seed: int) -> None:
         imprint_new_classes(network, new, features, seed, unit=True)
 
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
@@ -66,14 +58,8 @@ class UCIR(Method):
                 terms["less_forget"] = weight * less_forget(teacher.embedding, student.embedding)
             return terms
 
-        train = Phase(
-            "train",
-            loss,
-            self.epochs,
-            stepwise(self.lr, self.epochs, self.milestones, 0.1),
-            parameters=all_but_old_classes,
-            distils=old > 0,
-        )
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
+        train = Phase("train", loss, self.epochs, lr, parameters=all_but_old_classes, distils=old > 0)
         finetune = Phase(
             "finetune",
             loss,

@@ -54,21 +54,13 @@ class WA(Method):
     idea = "distillation"
     year = 2020
     verified = "loops written from the paper's equations; the authors' norm and hyper-parameters"
+    rectifies = True
     positive = Method.positive | {"temperature"}
     later = frozenset({"temperature"})
     presets = {
-        "imagenet": {
-            "epochs": 100,
-            "milestones": (0.3, 0.6, 0.8, 0.9),
-            "batch_size": 256,
-            "backbone": "resnet18",
-        },
+        "imagenet": {"epochs": 100, "milestones": (0.3, 0.6, 0.8, 0.9), "batch_size": 256, "backbone": "resnet18"},
         "digits": DIGITS,
     }
-
-    @property
-    def rectifies(self) -> bool:
-        return True
 
     def classifier(self, dim: int) -> PositiveClassifier:
         return PositiveClassifier(dim)

@@ -99,18 +99,11 @@ class EverySecondPixel(nn.Module):
 class Block(nn.Module):
     """Two 3x3 convolutions with a shortcut; `relu`: whether ReLU follows their sum.
 
-    With `overwrites` a frozen block may overwrite its input; with `starts_as_shortcut` a new block adds zero.
+    With `overwrites` a frozen block may overwrite its input.
     """
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        stride: int,
-        shortcut: nn.Module,
-        relu: bool,
-        overwrites: bool = False,
-        starts_as_shortcut: bool = True,
+        self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, relu: bool, overwrites: bool = False
     ) -> None:
         super().__init__()
         self.first = ConvNorm(inputs, outputs, 3, stride)
@@ -118,9 +111,6 @@ class Block(nn.Module):
         self.shortcut = shortcut
         self.relu = relu
         self.overwrites = overwrites
-        if starts_as_shortcut:
-            assert isinstance(self.second.norm, nn.BatchNorm2d)
-            nn.init.zeros_(self.second.norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.first(x, relu=True)
@@ -159,9 +149,14 @@ class Backbone(nn.Module):
 
 
 class ResNet(Backbone):
-    """A stem and stages of blocks; the embedding is the average of the last map."""
+    """A stem and stages of blocks; the embedding is the average of the last map.
 
-    def __init__(self, channels: int, stem: nn.Module, stages: Sequence[nn.Module], dim: int) -> None:
+    With `starts_as_shortcuts` new blocks add zero to their shortcuts.
+    """
+
+    def __init__(
+        self, channels: int, stem: nn.Module, stages: Sequence[nn.Module], dim: int, starts_as_shortcuts: bool = True
+    ) -> None:
         super().__init__()
         self.channels = channels
         self.stem = stem
@@ -170,6 +165,8 @@ class ResNet(Backbone):
         for module in self.modules():
             if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # for meta torch would import its compiler
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if isinstance(module, Block) and starts_as_shortcuts:
+                nn.init.zeros_(module.second.get_parameter("norm.weight"))
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         maps = []
@@ -183,25 +180,17 @@ class ResNet(Backbone):
 Shortcut = Callable[[int, int], nn.Module]
 
 
-def _stage(
-    inputs: int, outputs: int, stride: int, relus: Sequence[bool], shortcut: Shortcut, starts_as_shortcut: bool = True
-) -> nn.Sequential:
+def _stage(inputs: int, outputs: int, stride: int, relus: Sequence[bool], shortcut: Shortcut) -> nn.Sequential:
     """One block for each of `relus`, which says whether ReLU follows its sum; the first block may widen."""
-    blocks = []
+    stage = nn.Sequential()
     for i, relu in enumerate(relus):
-        widens = i == 0 and (stride != 1 or inputs != outputs)
-        blocks.append(
-            Block(
-                inputs if i == 0 else outputs,
-                outputs,
-                stride if i == 0 else 1,
-                shortcut(inputs, outputs) if widens else nn.Identity(),
-                relu,
-                overwrites=widens or i > 0,  # otherwise its input is the previous stage's map, which POD needs
-                starts_as_shortcut=starts_as_shortcut,
-            )
-        )
-    return nn.Sequential(*blocks)
+        widens = stride != 1 or inputs != outputs
+        across = shortcut(inputs, outputs) if widens else nn.Identity()
+        # Otherwise its input is the previous stage's map, which POD needs.
+        overwrites = widens or i > 0
+        stage.append(Block(inputs, outputs, stride, across, relu, overwrites))
+        inputs, stride = outputs, 1
+    return stage
 
 
 def _projection(inputs: int, outputs: int) -> nn.Module:
@@ -216,12 +205,8 @@ SMALL = ((16, 16, 1), (16, 32, 2), (32, 64, 2))  # inputs, outputs and stride of
 LARGE = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
 
 
-def _small_stem(channels: int) -> nn.Module:
-    return nn.Sequential(ConvNorm(channels, 16, 3), nn.ReLU(inplace=True))
-
-
-def _large_stem(first: ConvNorm) -> nn.Module:
-    return nn.Sequential(first, nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
+def _stem(first: ConvNorm, *pooling: nn.Module) -> nn.Module:
+    return nn.Sequential(first, nn.ReLU(inplace=True), *pooling)
 
 
 def resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
@@ -231,28 +216,29 @@ def resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
         _stage(*row, _all_but_last(depth) if fidelity == "paper" else [False] * depth, lambda *_: EverySecondPixel())
         for row, depth in plan
     ]
-    return ResNet(channels, _small_stem(channels), stages, dim=64)
+    return ResNet(channels, _stem(ConvNorm(channels, 16, 3)), stages, dim=64)
 
 
 def resnet18(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """ResNet-18 for photos: four stages of two blocks, 512-d. The released stem is 3x3 at stride 1, not 7x7 at 2."""
     first = ConvNorm(channels, 64, 7, 2) if fidelity == "paper" else ConvNorm(channels, 64, 3)
     stages = [_stage(*row, _all_but_last(2), _projection) for row in LARGE]
-    return ResNet(channels, _large_stem(first), stages, dim=512)
+    return ResNet(channels, _stem(first, nn.MaxPool2d(3, 2, padding=1)), stages, dim=512)
 
 
 def ucir_resnet32(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """The ResNet-32 that UCIR's authors trained: three stages of five blocks, 1x1 convolutions as shortcuts."""
     relus = ([True] * 5, [True] * 5, _all_but_last(5))
-    stages = [_stage(*row, relu, _projection, starts_as_shortcut=False) for row, relu in zip(SMALL, relus, strict=True)]
-    return ResNet(channels, _small_stem(channels), stages, dim=64)
+    stages = [_stage(*row, relu, _projection) for row, relu in zip(SMALL, relus, strict=True)]
+    return ResNet(channels, _stem(ConvNorm(channels, 16, 3)), stages, dim=64, starts_as_shortcuts=False)
 
 
 def ucir_resnet18(channels: int = 3, fidelity: Fidelity = "released") -> ResNet:
     """The ResNet-18 that UCIR's authors trained: the usual one without the last ReLU."""
     relus = ([True] * 2, [True] * 2, [True] * 2, _all_but_last(2))
-    stages = [_stage(*row, relu, _projection, starts_as_shortcut=False) for row, relu in zip(LARGE, relus, strict=True)]
-    return ResNet(channels, _large_stem(ConvNorm(channels, 64, 7, 2)), stages, dim=512)
+    stages = [_stage(*row, relu, _projection) for row, relu in zip(LARGE, relus, strict=True)]
+    stem = _stem(ConvNorm(channels, 64, 7, 2), nn.MaxPool2d(3, 2, padding=1))
+    return ResNet(channels, stem, stages, dim=512, starts_as_shortcuts=False)
 
 
 BACKBONES: dict[str, Callable[..., ResNet]] = {

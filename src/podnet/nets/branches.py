@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podnet.nets.backbones import Backbone
-from podnet.nets.classifiers import GrowingClassifier
+from podnet.nets.classifiers import GrowingClassifier, uniform
 
 
 class Branches(Backbone):
@@ -46,24 +45,21 @@ class Branches(Backbone):
             branch.eval()
         return self
 
-    def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        return self._joined(images, self.newest.forward)
+    def forward(
+        self, images: Tensor, newest: Callable[[Tensor], tuple[list[Tensor], Tensor]] | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        with torch.no_grad():
+            earlier = [branch.forward(images)[1] for branch in self.branches[:-1]]
+        maps, embedding = (newest or self.newest.forward)(images)
+        return maps, torch.cat([*earlier, embedding], dim=1)
 
     def __call__(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The same, with the newest branch compiled if `compile` was called; as for any module, `forward` is not."""
-        return self._joined(images, self.newest)
+        return self.forward(images, self.newest)
 
     def compile(self, *args: Any, **options: Any) -> None:
         """Compile the newest branch. Earlier ones stay as they are: a network of all would be compiled each task."""
         self.newest.compile(*args, **options)
-
-    def _joined(
-        self, images: Tensor, newest: Callable[[Tensor], tuple[list[Tensor], Tensor]]
-    ) -> tuple[list[Tensor], Tensor]:
-        with torch.no_grad():
-            earlier = [branch.forward(images)[1] for branch in self.branches[:-1]]
-        maps, embedding = newest(images)
-        return maps, torch.cat([*earlier, embedding], dim=1)
 
 
 class BranchesClassifier(GrowingClassifier):
@@ -84,19 +80,20 @@ class BranchesClassifier(GrowingClassifier):
         self.dim += self.branch_dim
         self.shape = (self.dim,)
         for i, weight in enumerate(self.weights):
-            columns = self._random(len(weight), self.branch_dim).to(self._device())
+            columns = uniform(len(weight), self.branch_dim, inputs=self.dim).to(weight)
             self.weights[i] = nn.Parameter(torch.cat([weight.detach(), columns], dim=1))
 
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         super().add_classes(n, weights)
         if len(self.weights) > 1:
-            self.auxiliary = nn.Parameter(self._random(n + 1, self.branch_dim, self.branch_dim).to(self._device()))
+            weights = uniform(n + 1, self.branch_dim, inputs=self.branch_dim)
+            self.auxiliary = nn.Parameter(weights.to(self.scale.device))
 
     def remove_class(self, label: int) -> None:
         newest = label - (self.classes - self.sizes[-1])  # its place among the newest classes
         if newest >= 0 and self.auxiliary is not None:
             rest = torch.arange(len(self.auxiliary)) != newest + 1
-            self.auxiliary = nn.Parameter(self.auxiliary.detach()[rest.to(self._device())])
+            self.auxiliary = nn.Parameter(self.auxiliary.detach()[rest.to(self.scale.device)])
         super().remove_class(label)
 
     def _remove_growth(self, group: int) -> None:
@@ -106,15 +103,7 @@ class BranchesClassifier(GrowingClassifier):
     def forget(self) -> None:
         """Random weights for all classes."""
         for weight in self.weights:
-            weight.copy_(self._random(len(weight), self.dim))
-
-    def _random_weights(self, n: int) -> Tensor:
-        return self._random(n, self.dim)
-
-    def _random(self, rows: int, columns: int, inputs: int | None = None) -> Tensor:
-        bound = 1 / math.sqrt(self.dim if inputs is None else inputs)
-        weights = torch.empty(rows, columns)
-        return weights if weights.is_meta else weights.uniform_(-bound, bound)  # for meta torch imports its compiler
+            weight.copy_(self._random_weights(len(weight)))
 
     def forward(self, embedding: Tensor) -> Tensor:
         return F.linear(embedding, torch.cat(list(self.weights))) if self.classes else embedding[:, :0]

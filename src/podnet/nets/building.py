@@ -11,7 +11,7 @@ from torch import Tensor
 from podnet.errors import ConfigError, nearest, printable
 from podnet.fidelity import Fidelity
 from podnet.nets.backbones import BACKBONES, Backbone, Expected
-from podnet.nets.lite import SCALES, expected_of_lite, lite
+from podnet.nets.lite import EXPECTED, SCALES, lite
 from podnet.nets.timm import PREFIX, TimmBackbone, expected_of_timm, from_hub_before, pretrained
 from podnet.nets.weights import ORDERED, PACKAGE, PACKAGES, existing_file, match, packaged, read_weights
 
@@ -30,9 +30,7 @@ def new_backbone(name: str, channels: int, fidelity: Fidelity) -> Backbone:
 
 def expected_images(name: str) -> Expected | None:
     """The images that a pretrained backbone expects; None for ResNets, which take any."""
-    if name in SCALES:
-        return expected_of_lite(name)
-    return expected_of_timm(name) if name.startswith(PREFIX) else None
+    return expected_of_timm(name) if name.startswith(PREFIX) else EXPECTED.get(name)
 
 
 def default_weights(name: str) -> str:

@@ -21,6 +21,12 @@ MOST_AT_ONCE = 10_000  # proxies; more are computed in chunks: 3 to 12 times les
 CHUNK = 5_000  # proxies: fewer take longer, more take more memory (examples/many_classes.py)
 
 
+def uniform(*shape: int, inputs: int) -> Tensor:
+    """Random weights as in torch's linear layer."""
+    bound, weights = 1 / math.sqrt(inputs), torch.empty(shape)
+    return weights if weights.is_meta else weights.uniform_(-bound, bound)  # for meta torch would import its compiler
+
+
 class GrowingClassifier(nn.Module):
     """What the classifiers share: the list of weights, one (classes, ...) parameter for each growth, and the scale."""
 
@@ -48,7 +54,7 @@ class GrowingClassifier(nn.Module):
         expected = (n, *self.shape)
         if weights.shape != expected:
             raise ValueError(f"weights have shape {tuple(weights.shape)}; {n} classes need {expected}.")
-        self.weights.append(nn.Parameter(weights.detach().clone().to(self._device())))
+        self.weights.append(nn.Parameter(weights.detach().clone().to(self.scale.device)))
 
     def remove_class(self, label: int) -> None:
         """Remove the weights of one class; those above it move down by one."""
@@ -66,12 +72,7 @@ class GrowingClassifier(nn.Module):
         self.weights = nn.ParameterList([weight for i, weight in enumerate(self.weights) if i != group])
 
     def _random_weights(self, n: int) -> Tensor:
-        """As in torch's linear layer."""
-        bound = 1 / math.sqrt(self.dim)
-        return torch.empty(n, *self.shape).uniform_(-bound, bound)
-
-    def _device(self) -> torch.device:
-        return self.scale.device
+        return uniform(n, *self.shape, inputs=self.dim)
 
 
 class LocalSimilarityClassifier(GrowingClassifier):
@@ -204,7 +205,7 @@ class BiasCorrectedClassifier(LinearClassifier):
 
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         super().add_classes(n, weights)
-        self.corrections.append(nn.Parameter(torch.tensor([1.0, 0.0], device=self._device())))
+        self.corrections.append(nn.Parameter(torch.tensor([1.0, 0.0], device=self.scale.device)))
 
     def _remove_growth(self, group: int) -> None:
         super()._remove_growth(group)

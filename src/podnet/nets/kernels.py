@@ -116,16 +116,11 @@ def convolve(
     A `spare` `plus` is overwritten with the result. With `backwards`, x is the gradient of the outputs and the result
     is that of the inputs.
     """
-    _require_maps(x)
+    x = _maps(x)
     channels = x.shape[1]
-    _require("weight", weight, (channels, channels, 3, 3))
-    x, weight = pixel_by_pixel(x), pixel_by_pixel(weight)
-    if bias is not None:
-        _require("bias", bias, (channels,))
-        bias = bias.contiguous()
-    if plus is not None:
-        _require("plus", plus, x.shape)
-        plus = pixel_by_pixel(plus)
+    weight = _laid_out("weight", weight, (channels, channels, 3, 3))
+    bias = None if bias is None else _laid_out("bias", bias, (channels,))
+    plus = None if plus is None else _laid_out("plus", plus, x.shape)
     out = plus if spare and plus is not None else torch.empty_like(x)
     given = (*map(_address, (x, weight)), backwards, *map(_address, (bias, plus)), relu)
     _call("podnet_convolve", x, *given, torch.get_num_threads(), _address(out))
@@ -134,9 +129,8 @@ def convolve(
 
 def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient of the weights, given the maps they were applied to and the gradient of the outputs."""
-    _require_maps(x)
-    _require("gradient", gradient, x.shape)
-    x, gradient = pixel_by_pixel(x), pixel_by_pixel(gradient)
+    x = _maps(x)
+    gradient = _laid_out("gradient", gradient, x.shape)
     out = _like_weight(x)
     _call("podnet_weight_gradient", x, _address(x), _address(gradient), torch.get_num_threads(), _address(out))
     return out
@@ -171,20 +165,22 @@ def _like_weight(x: Tensor) -> Tensor:
     return x.new_empty(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
 
 
-def _require_maps(x: Tensor) -> None:
-    """Refuse maps that the compiled functions would misread or read beyond their end."""
+def _maps(x: Tensor) -> Tensor:
+    """The maps pixel by pixel; refused if the compiled functions would misread them or read beyond their end."""
     shape = tuple(x.shape)
     if len(shape) != 4 or shape[1] not in WIDTHS or any(side < 2 or side % 2 for side in shape[2:]):
         widths = ", ".join(map(str, WIDTHS))
         raise ValueError(f"x has shape {shape}; give maps (B, C, H, W) with C one of {widths}, and H and W even.")
-    _require("x", x, shape)
+    return _laid_out("x", x, shape)
 
 
-def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+def _laid_out(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor in the memory layout of the compiled functions; refused if it is not what they take."""
     given = (tuple(tensor.shape), tensor.dtype, tensor.device.type)
     if given != (tuple(shape), REAL, "cpu"):
         what = f"{name} is {given[1]} of shape {given[0]} on {given[2]}"
         raise ValueError(f"{what}; it must be {REAL} of shape {tuple(shape)} on cpu.")
+    return tensor.contiguous() if tensor.ndim == 1 else pixel_by_pixel(tensor)
 
 
 def _address(tensor: Tensor | None) -> int | None:

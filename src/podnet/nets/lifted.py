@@ -77,7 +77,7 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
 
     def add_classes(self, n: int, weights: Tensor | None = None) -> None:
         if self.weights:
-            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self._device())))  # has no proxies
+            self.weights.append(nn.Parameter(torch.empty(n, 0, device=self.scale.device)))  # has no proxies
         else:
             super().add_classes(n, weights)
         self.linear.add_classes(n)
@@ -85,6 +85,11 @@ class FirstSimilarThenSolved(LocalSimilarityClassifier):
     def remove_class(self, label: int) -> None:
         super().remove_class(label)
         self.linear.remove_class(label)
+
+    def _remove_growth(self, group: int) -> None:
+        super()._remove_growth(group)
+        if group == 0 and self.weights:  # now these are the first ones, which have proxies in a network made again
+            self.weights[0] = nn.Parameter(self.weights[0].new_zeros(len(self.weights[0]), *self.shape))
 
     def view(self, maps: list[Tensor], embedding: Tensor) -> Tensor:
         """What the network gives to the classifier."""

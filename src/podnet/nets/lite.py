@@ -27,10 +27,9 @@ STAGES = (  # kernel, stride, expansion, channels and blocks of each stage, befo
     (3, 1, 6, 320, 1),
 )
 MAPS = (1, 2, 4)  # the last stages at a stride of 4, 8 and 16; the fourth map is that of the head
-
-
-# Factors of width and depth, and the size of the images that the weights were trained on.
+# Factors of width and depth, and the size of the images that the weights were trained on; others are possible, too.
 SCALES = {"lite0": (1.0, 1.0, 224), "lite1": (1.0, 1.1, 240), "lite2": (1.1, 1.2, 260)}
+EXPECTED = {name: Expected(size, False, (0.5,) * 3, (0.5,) * 3) for name, (_, _, size) in SCALES.items()}
 
 
 class LiteConvNorm(ConvNorm):
@@ -111,8 +110,3 @@ def lite(name: str, channels: int) -> Lite:
     if channels != 3:
         raise ConfigError(f"{name} needs images with 3 channels, not {channels}; choose resnet32 or resnet18.")
     return Lite(*SCALES[name][:2])
-
-
-def expected_of_lite(name: str) -> Expected:
-    """The images that the pretrained weights were trained on; others of any size are possible."""
-    return Expected(SCALES[name][2], fixed=False, mean=(0.5,) * 3, std=(0.5,) * 3)

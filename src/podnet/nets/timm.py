@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 import torch
 from torch import Tensor, nn
 
-from podnet.errors import ConfigError, MissingPackageError, PodnetError, nearest, printable
+from podnet.errors import ConfigError, MissingPackageError, PodnetError, importing, nearest, printable
 from podnet.nets.backbones import Backbone, Expected
 from podnet.nets.weights import ORDERED, existing_file, match, read_weights, reason
 
@@ -31,15 +31,16 @@ class TimmBackbone(Backbone):
 
     def __init__(self, name: str, channels: int, weights: Mapping[str, Tensor] | bool = False) -> None:
         super().__init__()
-        options: dict[str, Any] = {"in_chans": channels, "pretrained": bool(weights)}
-        if isinstance(weights, Mapping):
-            options["pretrained_cfg_overlay"] = {"state_dict": weights}
         self.channels = channels
         self.side = expected_of_timm(name).size
-        self.headless = not _has_intermediates(name)
+        # Whether one call gives maps and final features; for older networks timm gives the maps only.
+        self.headless = not hasattr(_on_meta(name), "forward_intermediates")
+        options: dict[str, Any] = {"features_only": True} if self.headless else {"num_classes": 0}
+        if isinstance(weights, Mapping):
+            options["pretrained_cfg_overlay"] = {"state_dict": weights}
         try:
             self.model = _timm().create_model(
-                architecture(name), **options, **({"features_only": True} if self.headless else {"num_classes": 0})
+                architecture(name), in_chans=channels, pretrained=bool(weights), **options
             )
         except RuntimeError as error:
             if "features_only" not in str(error):
@@ -65,10 +66,10 @@ class TimmBackbone(Backbone):
         return maps, self.model.forward_head(final, pre_logits=True)
 
 
-def _has_intermediates(name: str) -> bool:
-    """Whether one call gives maps and final features; for older networks timm gives the maps only."""
+def _on_meta(name: str) -> Any:
+    """timm's network without its classifier and without memory for its weights."""
     with torch.device("meta"):
-        return hasattr(_timm().create_model(architecture(name), num_classes=0), "forward_intermediates")
+        return _timm().create_model(architecture(name), num_classes=0)
 
 
 def architecture(name: str) -> str:
@@ -113,9 +114,7 @@ def pretrained(name: str, channels: int, weights: str, seed: int) -> TimmBackbon
 
 def _by_timms_names(name: str, file: Path) -> dict[str, Tensor]:
     """The weights in a file. Where only timm itself may know how to convert them, as they are."""
-    tensors = read_weights(file)
-    with torch.device("meta"):
-        wanted = _timm().create_model(architecture(name), num_classes=0).state_dict()
+    tensors, wanted = read_weights(file), _on_meta(name).state_dict()
     try:
         return match(wanted, tensors, printable(file), file.suffix in ORDERED)
     except ConfigError:
@@ -166,15 +165,14 @@ def _ends(reductions: Sequence[int]) -> list[int]:
 def _timm() -> Any:
     """The package timm. It imports torchvision, which may lack its compiled part beside this build of torch."""
     try:
-        try:
-            import timm
-        except RuntimeError as error:
-            if "torchvision::" not in str(error):
-                raise
-            _declare_torchvisions_operators()
-            import timm
-    except ImportError as error:
-        raise MissingPackageError("timm is not installed: pip install 'podnet[timm]'.") from error
+        with importing("timm", "timm is not installed"):
+            try:
+                import timm
+            except RuntimeError as error:
+                if "torchvision::" not in str(error):
+                    raise
+                _declare_torchvisions_operators()
+                import timm
     except RuntimeError as error:
         raise MissingPackageError(
             f"cannot import timm ({error}); install the torchvision that matches torch."

@@ -110,7 +110,7 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     A tensor fits by its kind ("weight", "running_mean" ...), its shape and its layer's place. A classifier at the end
     is ignored.
     """
-    needed, given = _without_counters(wanted), _without_counters(given)
+    needed, given = ({n: t for n, t in each.items() if not n.endswith(COUNTER)} for each in (wanted, given))
     more = {name: tensor for name, tensor in given.items() if name not in needed}
     if len(given) - len(more) == len(needed) and _is_classifier(more):
         found = {name: given[name] for name in needed}
@@ -118,10 +118,16 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
         found = dict(list(given.items())[: len(needed)])
         more = {name: tensor for name, tensor in given.items() if name not in found}
     else:
-        raise ConfigError(f"{source} does not fit: {_other_names(needed, given)}.")
+        missing = [name for name in needed if name not in given]
+        absent = f"{len(missing)} of {len(needed)} tensors are missing, such as {missing[0]}" if missing else ""
+        raise ConfigError(f"{source} does not fit: {absent or _too_many(more)}.")
     for ours, theirs in zip_longest(_places(needed), _places(found)):
-        if theirs is None or ours[:3] != theirs[:3]:
-            raise ConfigError(f"{source} does not fit: {_difference(ours, theirs)}.")
+        if theirs is None:
+            raise ConfigError(f"{source} does not fit: it ends before {ours[3]}.")
+        if ours[:3] != theirs[:3]:
+            other = f"{printable(theirs[3])} of shape {tuple(theirs[2])}"
+            where = f"in place of {ours[3]} of shape {tuple(ours[2])}"
+            raise ConfigError(f"{source} does not fit: it has {other} {where}.")
     if not _is_classifier(more):
         raise ConfigError(f"{source} does not fit: {_too_many(more)}.")
     if not all(tensor.is_floating_point() for tensor in found.values()):
@@ -131,14 +137,7 @@ def match(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str
     return dict(zip(needed, found.values(), strict=True))
 
 
-def _without_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if not name.endswith(COUNTER)}
-
-
-Place = tuple[int, str, torch.Size, str]
-
-
-def _places(tensors: Mapping[str, Tensor]) -> Iterable[Place]:
+def _places(tensors: Mapping[str, Tensor]) -> Iterable[tuple[int, str, torch.Size, str]]:
     """The number of its layer, kind, shape and name of each tensor."""
     layers: dict[str, int] = {}
     for name, tensor in tensors.items():
@@ -152,19 +151,6 @@ def _is_classifier(tensors: Mapping[str, Tensor]) -> bool:
     return kinds in ({}, {"weight": 2}, {"weight": 2, "bias": 1}) and len(kinds) == len(tensors)
 
 
-def _other_names(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    missing = [name for name in needed if name not in given]
-    if missing:
-        return f"{len(missing)} of {len(needed)} tensors are missing, such as {missing[0]}"
-    return _too_many([name for name in given if name not in needed])
-
-
 def _too_many(names: Iterable[str]) -> str:
     first, *others = names
     return f"it has {1 + len(others)} extra tensors, such as {printable(first)}"
-
-
-def _difference(ours: Place, theirs: Place | None) -> str:
-    if theirs is None:
-        return f"it ends before {ours[3]}"
-    return f"it has {printable(theirs[3])} of shape {tuple(theirs[2])} in place of {ours[3]} of shape {tuple(ours[2])}"

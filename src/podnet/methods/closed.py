@@ -1,16 +1,17 @@
-"""What ACIL and RanPAC share: ridge regression on features that a fixed random layer lifts to many more dimensions."""
+"""What the closed forms share: a network that stays as it is after the first task, and ridge regression on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from podnet.errors import ConfigError
-from podnet.methods.base import Batches, Method, State
-from podnet.methods.frozen import Frozen
+from podnet.fidelity import Fidelity
+from podnet.methods.base import Batches, Exemplars, Method, State
+from podnet.methods.phases import Phase, cross_entropy, stepwise
 from podnet.nets.lifted import LiftedClassifier
 from podnet.nets.network import Network
 from podnet.ridge import Sums, solve
@@ -19,8 +20,34 @@ AT_ONCE = 1024  # images whose lifted features are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
+class Frozen(Method):
+    """Cross-entropy in the first task, unless the network is pretrained and frozen; no training in later tasks.
+
+    The schedule is the usual one of the first task (Hou et al., 2019; Zhuang et al., 2022).
+    """
+
+    fidelity: Fidelity = "paper"  # "released": the form of ResNet that PODNet trains, for weights of its runs
+    milestones: tuple[float, ...] = (0.5, 0.75)  # a tenth of the learning rate after these shares of the epochs
+
+    idea = "closed form"
+    exemplars: ClassVar[Exemplars] = "none"
+    wants_features = True
+    fixed = True
+
+    @property
+    def backbone_fidelity(self) -> Fidelity:
+        return self.fidelity
+
+    def phases(self, old: int, new: int, state: State) -> list[Phase]:
+        if old or state or self.freeze:  # with --visits no class need be old
+            return []
+        lr = stepwise(self.lr, self.epochs, self.milestones, 0.1)
+        return [Phase("train", cross_entropy, self.epochs, lr, soft_targets=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiftedRidge(Frozen):
-    """With H = relu(X Lᵀ), L a random layer, and Y the indicators of the classes, the classifier is
+    """ACIL and RanPAC: with H = relu(X Lᵀ), L a random layer, and Y the indicators of the classes, the classifier is
 
         W = (Σ HᵀH + λ I)⁻¹ Σ HᵀY,
 
@@ -49,16 +76,12 @@ class LiftedRidge(Frozen):
     @torch.no_grad()
     def after_features(self, network: Network, features: Tensor, targets: Tensor, state: State) -> State:
         """Solve with these features (N, D) added; returns what is kept."""
-        classifier, device = network.classifier, features.device
+        classifier, targets = network.classifier, targets.to(features.device)
         assert isinstance(classifier, LiftedClassifier)
-        targets = targets.to(device)
-
-        def lifted() -> Iterator[tuple[Tensor, Tensor]]:
-            for part, labels in zip(features.split(AT_ONCE), targets.split(AT_ONCE), strict=True):
-                yield classifier.lifted(part.double()), labels
-
         strength = self.strength(classifier, features, targets, state)
-        sums = Sums.kept_in(state, self.expansion, device).with_parts(lifted(), classifier.classes)
+        parts = zip(features.split(AT_ONCE), targets.split(AT_ONCE), strict=True)
+        lifted = ((classifier.lifted(part.double()), labels) for part, labels in parts)
+        sums = Sums.kept_in(state, self.expansion, features.device).with_parts(lifted, classifier.classes)
         kept = sums.as_state(strength)
         try:
             classifier.assign(solve(sums, strength))
