@@ -63,9 +63,10 @@ def _load(kind: Kind, path: Path, checksums: Mapping[str, str] | None, image_siz
 
     def split(names: Iterable[str]) -> tuple[Tensor, Tensor]:
         batches = [_batch(kind, version, files[name], f"{origin}: {name}") for name in names]
-        pixels = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, SIDE, SIDE)
+        pixels = np.ascontiguousarray(np.concatenate([pixels for pixels, _ in batches]))  # a pickle may have columns
         labels = [label for _, labels in batches for label in labels]
-        return _scaled(torch.from_numpy(pixels), image_size), torch.tensor(labels, dtype=torch.int64)
+        images = torch.from_numpy(pixels).view(-1, 3, SIDE, SIDE)
+        return _scaled(images, image_size), torch.tensor(labels, dtype=torch.int64)
 
     transform = Transform(kind.mean, kind.std, pad=image_size // 8, flip=True)
     shape = (3, image_size, image_size)
