@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from podnet.data.augment import Transform
 from podnet.data.images import Images
-from podnet.errors import DataError, some
+from podnet.errors import DataError, printable, some
 
 MOST_DIGITS = 100
 
@@ -23,7 +24,8 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}; check its permissions.") from error
+        place = printable(os.fsdecode(error.filename or path))  # bytes, where names need not be Unicode
+        raise DataError(f"{place} cannot be read: {error.strerror}; check its permissions.") from error
 
 
 def is_number(word: str) -> bool:

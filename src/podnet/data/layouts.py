@@ -38,6 +38,8 @@ def load_cub200(path: Path, image_size: int = 224, workers: int = 0, unreadable:
         files = ("images", "images.txt", "image_class_labels.txt", "train_test_split.txt")
         root = _root(Path(path), CUB, files)
         names, labels, trains = (_numbered(root / name) for name in files[1:])
+    if not names:
+        raise DataError(f"{root / files[1]} is empty; get the file again.")
     for other, file in ((labels, files[2]), (trains, files[3])):
         if odd := sorted(names.keys() ^ other.keys())[:1]:
             where = (files[1], file) if odd[0] in names else (file, files[1])
