@@ -21,7 +21,7 @@ from PIL import Image
 from podnet.methods import METHODS
 from podnet.metrics import INFERENCES, average_incremental_accuracy, backward_transfer, forgetting
 from podnet.paper.catalogue import BENCHMARKS, DISTILLATIONS, Benchmark
-from podnet.paper.numbers import with_std
+from podnet.paper.numbers import PAPER
 from podnet.paper.plan import narrowed, plan, with_row
 from podnet.report.plots import LOOK, Line, Panel, colour_of, figure_of
 
@@ -87,12 +87,11 @@ def twenty() -> Iterator[str]:
 
 STEPS = {10: "5 steps", 5: "10 steps", 2: "25 steps", 1: "50 steps"}  # classes a step -> column of the paper
 FULL = {"podnet": "podnet-30", "podnet-plus": "podnet-plus", "acil": "acil", "ncm": "ncm"}  # -> names of the runs
-OF_THE_PAPER = with_std("cifar100")
 PUBLISHED = {
     **{
         ("podnet", inference): (
             "the paper, mean of three orders",
-            [OF_THE_PAPER[f"PODNet ({inference.upper()})", steps].mean for steps in STEPS.values()],
+            [PAPER["cifar100"][f"PODNet ({inference.upper()})", steps].mean for steps in STEPS.values()],
         )
         for inference in INFERENCES
     },
@@ -438,7 +437,7 @@ CLAIMS: dict[str, Callable[[], dict[str, list[float]]]] = {
     ),
     **{
         f"POD-spatial above {other}": lambda other=other: lead(distillation("POD-spatial"), distillation(other))
-        for other in DISTILLATIONS.values()
+        for other in DISTILLATIONS
         if other not in ("None", "POD-spatial")
     },
 }

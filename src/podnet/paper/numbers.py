@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -17,56 +17,45 @@ class Number(NamedTuple):
 
 Numbers = Mapping[tuple[str, str], Number]  # (row, column) -> number
 
-PAPER: dict[str, Any] = json.loads(resources.files("podnet.paper").joinpath("numbers.json").read_text())
+
+def _numbers(table: Mapping[str, list[str]]) -> Numbers:
+    """From the columns of a table and its rows, with texts such as "44.20 ± 0.98", or null where it has no number."""
+    (_, columns), *rows = table.items()
+    return {
+        (row, column): Number(*map(float, text.split(" ± ")))
+        for row, texts in rows
+        for column, text in zip(columns, texts, strict=True)
+        if text
+    }
 
 
-def with_std(table: str) -> Numbers:
-    """A table by number of steps; rows may have standard deviations."""
-    numbers = {}
-    for row, values in PAPER[table]["rows"].items():
-        spread = values.get("std", [None] * len(values["mean"]))
-        for steps, mean, std in zip(PAPER[table]["steps"], values["mean"], spread, strict=True):
-            numbers[row, f"{steps} steps"] = Number(mean, std)
-    return numbers
-
-
-def reported(table: str) -> Numbers:
-    """Numbers that the paper copied from Hou et al. (2019), its rows with an asterisk."""
-    rows = PAPER[table]["reported_by_hou_2019"].items()
-    return {(f"{row}*", f"{steps} steps"): Number(mean) for row, values in rows for steps, mean in values.items()}
-
-
-def plain(rows: Iterable[tuple[str, Iterable[float]]], columns: Iterable[str] = ("NME", "CNN")) -> Numbers:
-    """A table with one number per column in each row; in ablations the columns are the two inferences."""
-    names = tuple(columns)
-    return {(row, column): Number(value) for row, values in rows for column, value in zip(names, values, strict=True)}
-
+_PRINTED = json.loads(resources.files("podnet.paper").joinpath("numbers.json").read_text("utf-8"))
+PAPER: dict[str, Numbers] = {benchmark: _numbers(table) for benchmark, table in _PRINTED["tables"].items()}
 
 ROWS = {"icarl": "iCaRL", "bic": "BiC", "ucir": "UCIR", "podnet": "PODNet"}
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000}
-# PODNet with all its parts
-WHOLE = {"distillation": "spatial", "classification": "nca", "proxies": 10, "adaptive_c": True}
+# What the paper's runs have: its protocol, no pretrained weights, and PODNet with all its parts.
+AS_IN_THE_PAPER: dict[str, Any] = (
+    {"memory_per_class": 20, "memory_total": None, "images_per_class": None, "validation": 0.0}
+    | {"sizes": None, "visits": 1, "freeze": False, "weights": "none"}
+    | {"distillation": "spatial", "classification": "nca", "proxies": 10, "adaptive_c": True}
+)
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Number]:
     """The average incremental accuracies in tables 1 and 2 for a run's method and protocol, labelled."""
-    dataset, method = str(config.get("dataset")), ROWS.get(str(config.get("method")), "")
+    dataset, method = str(config.get("dataset")), ROWS.get(str(config.get("method")))
     classes, increment = CLASSES.get(dataset, 0), config.get("increment")
     half = classes // 2
-    protocol = (config.get("classes") or classes, config.get("base") or half, config.get("memory_per_class"))
-    changed = any(config.get(option) for option in ("images_per_class", "validation", "memory_total", "sizes"))
-    changed |= config.get("visits", 1) != 1 or config.get("freeze", False) or config.get("weights", "none") != "none"
-    changed |= config.get("image_size") not in (None, 32 if dataset == "cifar100" else 224)
-    ablated = any(config.get(option, value) != value for option, value in WHOLE.items())
-    ablated |= any(config.get(option) == 0 for option in ("lambda_c", "lambda_f"))
-    if not method or not classes or protocol != (classes, half, 20) or changed or ablated:
-        return {}
-    if not isinstance(increment, int) or increment < 1 or half % increment:
+    other = any(config.get(option, usual) != usual for option, usual in AS_IN_THE_PAPER.items())
+    other |= (config.get("classes") or classes, config.get("base") or half) != (classes, half)
+    other |= config.get("image_size") not in (None, 32 if dataset == "cifar100" else 224)
+    other |= any(config.get(option) == 0 for option in ("lambda_c", "lambda_f"))
+    if not method or other or not isinstance(increment, int) or increment < 1 or half % increment:
         return {}
     column = f"{half // increment} steps"
-    found = with_std(dataset).items()
     return {
         f"{row}, {steps}": number
-        for (row, steps), number in found
-        if row.partition(" ")[0] == method and steps == column
+        for (row, steps), number in PAPER.get(dataset, {}).items()
+        if row.partition(" ")[0] == method and steps == column and not row.endswith("*")
     }

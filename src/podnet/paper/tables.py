@@ -17,10 +17,8 @@ from podnet.runs.folder import method_name
 
 Results = list[dict[str, Any]]
 Measure = Callable[[Results, str], float | None]
-
-# The differences, in points, that POD on the maps adds to POD-flat, from the paper's text.
-BALANCE_IN_THE_PAPER = {("POD-spatial", "oldest"): 7.0, ("POD-spatial", "newest"): -0.2}
-BALANCE_IN_THE_PAPER |= {("POD-pixels", "oldest"): 5.0, ("POD-pixels", "newest"): -2.0}
+Rows = list[tuple[str, tuple[Cell, ...]]]
+Table = tuple[str, tuple[str, ...], Rows]  # title, columns, rows
 
 
 def average(results: Results, inference: str) -> float | None:
@@ -41,48 +39,73 @@ def newest(results: Results, inference: str) -> float | None:
 
 
 def grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
-    if benchmark.balance:
-        return _balance_grids(benchmark, scale, planned)
-    if benchmark.inferences_across:
-        columns = tuple((name.upper(), benchmark.columns[0], name) for name in INFERENCES[::-1])
-        rows = [(row.label, [_cell(benchmark, planned, row, *column) for column in columns]) for row in benchmark.rows]
-        return [_grid(benchmark, scale, planned, benchmark.title, tuple(label for label, _, _ in columns), rows)]
-    rows = []
-    for row in benchmark.rows:
-        for inference in row.inferences:
-            cells = [_cell(benchmark, planned, row, column.label, column, inference) for column in benchmark.columns]
-            label = f"{row.label} ({inference.upper()})"
-            taken_over = [_paper(benchmark, row, inference, column.label, "*") for column in benchmark.columns]
-            if any(taken_over):
-                rows.append((f"{label}*", [Cell(paper=number and number.mean) for number in taken_over]))
-            rows.append((label, cells))
+    full = scale == "full"
+    make = _balance if benchmark.balance else _by_inference if benchmark.inferences_across else _by_protocol
     return [
-        _grid(benchmark, scale, planned, benchmark.title, tuple(column.label for column in benchmark.columns), rows)
+        Grid(
+            title,
+            benchmark.axis or "method",
+            columns,
+            tuple(rows),
+            ours="ours" if full else f"ours, {scale}",
+            paper="paper" if full else "paper, full",
+            notes=tuple(_notes(benchmark, scale, planned, rows)),
+        )
+        for title, columns, rows in make(benchmark, planned)
     ]
 
 
-def _grid(
-    benchmark: Benchmark,
-    scale: str,
-    planned: Sequence[Planned],
-    title: str,
-    columns: tuple[str, ...],
-    rows: list[tuple[str, list[Cell]]],
-) -> Grid:
-    return Grid(
-        title=title,
-        corner=benchmark.axis or "method",
-        columns=columns,
-        rows=tuple((label, tuple(cells)) for label, cells in rows),
-        ours="ours" if scale == "full" else f"ours, {scale}",
-        paper="paper" if scale == "full" else "paper, full",
-        notes=tuple(_notes(benchmark, scale, planned, rows)),
-    )
+def _by_protocol(benchmark: Benchmark, planned: Sequence[Planned]) -> Iterator[Table]:
+    """A row for each method and inference, a column for each protocol."""
+    rows: Rows = []
+    for row in benchmark.rows:
+        for inference in row.inferences:
+            label = f"{row.label} ({inference.upper()})"
+            taken_over = [_paper(benchmark, row, inference, column.label, "*") for column in benchmark.columns]
+            if any(taken_over):
+                rows.append((f"{label}*", tuple(Cell(paper=number and number.mean) for number in taken_over)))
+            cells = (_cell(benchmark, planned, row, column.label, column, inference) for column in benchmark.columns)
+            rows.append((label, tuple(cells)))
+    yield benchmark.title, tuple(column.label for column in benchmark.columns), rows
 
 
-def _notes(
-    benchmark: Benchmark, scale: str, planned: Sequence[Planned], rows: list[tuple[str, list[Cell]]]
-) -> Iterator[str]:
+def _by_inference(benchmark: Benchmark, planned: Sequence[Planned]) -> Iterator[Table]:
+    """A row for each method, the inferences side by side, of the only protocol."""
+    (column,), names = benchmark.columns, INFERENCES[::-1]
+    rows = [
+        (row.label, tuple(_cell(benchmark, planned, row, name.upper(), column, name) for name in names))
+        for row in benchmark.rows
+    ]
+    yield benchmark.title, tuple(name.upper() for name in names), rows
+
+
+def _balance(benchmark: Benchmark, planned: Sequence[Planned]) -> Iterator[Table]:
+    """Accuracy on the oldest and the newest classes, and the effect of POD on the maps on top of POD-flat."""
+    (column,) = benchmark.columns
+    kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in INFERENCES]
+    titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
+    complete = {row.label: all(run.finished() for run in _runs(planned, row, column)) for row in benchmark.rows}
+    values, absolute, changes = {}, [], []
+    for row in benchmark.rows:
+        values[row.label] = [_by_order(planned, row, column, inference, measure) for _, measure, inference in kinds]
+        ranked = complete[row.label] and not row.upper_bound
+        absolute.append((row.label, tuple(Cell(tuple(ours.values()), competes=ranked) for ours in values[row.label])))
+    yield benchmark.title, titles, absolute
+    flat = values.get("POD-flat", [{}] * len(kinds))
+    for label, cells in values.items():
+        if (label, "oldest") in benchmark.paper:
+            differences = [
+                tuple(ours[order] - before[order] for order in ours if order in before)
+                for ours, before in zip(cells, flat, strict=True)
+            ]
+            numbers = [benchmark.paper[label, name].mean for name, _, _ in kinds]
+            competes = complete[label] and complete.get("POD-flat", False)
+            pairs = zip(differences, numbers, strict=True)
+            changes.append((label, tuple(Cell(ours, paper, competes=competes) for ours, paper in pairs)))
+    yield f"{benchmark.title}: points gained on POD-flat alone", titles, changes
+
+
+def _notes(benchmark: Benchmark, scale: str, planned: Sequence[Planned], rows: Rows) -> Iterator[str]:
     yield in_words(benchmark, scale)
     if any(label.endswith("*") for label, _ in rows):
         yield "* The paper's number is from Hou et al. (2019); neither the paper nor we ran it."
@@ -113,8 +136,8 @@ def _lacking(planned: Sequence[Planned]) -> list[str]:
     return [f"{cell} ({sum(done)} of {len(done)})" for cell, done in orders.items() if any(done) and not all(done)]
 
 
-def _is_complete(planned: Sequence[Planned], row: Row, column: Column) -> bool:
-    return all(run.finished() for run in planned if run.row == row and run.column == column)
+def _runs(planned: Sequence[Planned], row: Row, column: Column) -> list[Planned]:
+    return [run for run in planned if run.row == row and run.column == column]
 
 
 def _cell(
@@ -122,7 +145,7 @@ def _cell(
 ) -> Cell:
     number = _paper(benchmark, row, inference, label)
     ours = tuple(_by_order(planned, row, column, inference, average).values())
-    competes = _is_complete(planned, row, column) and not row.upper_bound
+    competes = not row.upper_bound and all(run.finished() for run in _runs(planned, row, column))
     return Cell(ours, number and number.mean, number and number.std, competes)
 
 
@@ -136,43 +159,9 @@ def _by_order(
     planned: Sequence[Planned], row: Row, column: Column, inference: str, measure: Measure
 ) -> dict[tuple[str, int], float]:
     """The measure of each finished run of the cell, by class order and seed."""
-    runs = [run for run in planned if run.row == row and run.column == column and run.finished()]
+    runs = [run for run in _runs(planned, row, column) if run.finished()]
     values = {(run.order, run.options["seed"]): measure(run.record.results(), inference) for run in runs}
     return {order: value for order, value in values.items() if value is not None}
-
-
-def _balance_grids(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Grid]:
-    """Accuracy on the oldest and the newest classes, and the effect of POD on the maps on top of POD-flat."""
-    column = benchmark.columns[0]
-    kinds = [(name, measure, i) for name, measure in (("oldest", oldest), ("newest", newest)) for i in INFERENCES]
-    titles = tuple(f"{name}, {inference.upper()}" for name, _, inference in kinds)
-    values = {
-        row.label: [_by_order(planned, row, column, inference, measure) for _, measure, inference in kinds]
-        for row in benchmark.rows
-    }
-    complete = {row.label: _is_complete(planned, row, column) for row in benchmark.rows}
-    ranked = {row.label for row in benchmark.rows if complete[row.label] and not row.upper_bound}
-    absolute = [
-        (label, [Cell(tuple(ours.values()), competes=label in ranked) for ours in cells])
-        for label, cells in values.items()
-    ]
-    flat = values.get("POD-flat", [{}] * len(kinds))
-    changes = []
-    for label, cells in values.items():
-        if (label, "oldest") in BALANCE_IN_THE_PAPER:
-            differences = [
-                tuple(ours[order] - before[order] for order in ours if order in before)
-                for ours, before in zip(cells, flat, strict=True)
-            ]
-            numbers = [BALANCE_IN_THE_PAPER[label, name] for name, _, _ in kinds]
-            competes = complete[label] and complete.get("POD-flat", False)
-            pairs = zip(differences, numbers, strict=True)
-            changes.append((label, [Cell(ours, paper, competes=competes) for ours, paper in pairs]))
-    change = f"{benchmark.title}: points gained on POD-flat alone"
-    return [
-        _grid(benchmark, scale, planned, benchmark.title, titles, absolute),
-        _grid(benchmark, scale, planned, change, titles, changes),
-    ]
 
 
 def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list[Panel]:
@@ -184,10 +173,9 @@ def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list
         shown = tuple(line for line in lines if line.ys)
         return [Panel(f"{benchmark.title}{mark}", benchmark.axis, "average incremental accuracy (%)", shown)]
     kinds: list[tuple[str, Column, tuple[str, ...]]]
+    kinds = [(column.label, column, INFERENCES) for column in benchmark.columns]
     if benchmark.inferences_across:  # many rows: one panel per inference
         kinds = [(name.upper(), benchmark.columns[0], (name,)) for name in INFERENCES[::-1]]
-    else:
-        kinds = [(column.label, column, INFERENCES[::-1]) for column in benchmark.columns]
     return [
         accuracy_panel(f"{benchmark.title}, {name}{mark}", _curves(benchmark, done, column, shown))
         for name, column, shown in kinds
@@ -197,7 +185,7 @@ def panels(benchmark: Benchmark, scale: str, planned: Sequence[Planned]) -> list
 def _against(benchmark: Benchmark, done: Sequence[Planned], row: Row, inference: str) -> Line:
     points = {}
     for column in benchmark.columns:
-        if runs := [run for run in done if run.row == row and run.column == column]:
+        if runs := _runs(done, row, column):
             x = float(runs[0].options[benchmark.against])
             points[x] = _by_order(runs, row, column, inference, average)
     orders = [order for order in next(iter(points.values()), {}) if all(order in values for values in points.values())]
@@ -209,7 +197,7 @@ def _against(benchmark: Benchmark, done: Sequence[Planned], row: Row, inference:
 def _curves(benchmark: Benchmark, done: Sequence[Planned], column: Column, inferences: Sequence[str]) -> list[Line]:
     lines = []
     for row in benchmark.rows:
-        if series := [run.record.results() for run in done if run.row == row and run.column == column]:
+        if series := [run.record.results() for run in _runs(done, row, column)]:
             shown = [inference for inference in row.inferences if inference in inferences]
             lines += accuracy_lines(row.label, _colour(benchmark, row), series, shown)
     return lines
