@@ -540,6 +540,15 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_is_silent_about_options_set_to_nothing(tmp_path, capsys):
+    """With a memory for all classes there is none for each; that is no setting of the run."""
+    arguments = ["memory-total", "--scale", "smoke", "--only", "PODNet", "--dry-run", "--output", str(tmp_path)]
+    assert main(["reproduce", *arguments, "--threads", "1"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "memory_total 120" in printed
+    assert "None" not in printed
+
+
 def test_an_estimate_is_of_what_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "_speed", lambda *machine: (1.0, 0.0))  # a second an image
     [whole] = [r for r in planned("proxies", tmp_path) if r.column.label == "2"]

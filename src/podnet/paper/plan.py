@@ -58,10 +58,11 @@ class Planned:
         return self.tasks > 1 and bool(phases_of(self.experiment.method, 0, self.sizes[0], {}, first=True))
 
     def own_options(self) -> dict[str, Any]:
-        """The options that differ from the method's defaults on this dataset."""
+        """The options that differ from the method's defaults on this dataset, but for those set to nothing."""
         context = ("method", "dataset", "classes", "fidelity")
         defaults = resolve({key: self.options[key] for key in context if key in self.options}).options()
-        return {key: value for key, value in self.experiment.options().items() if value != defaults[key]}
+        options = self.experiment.options().items()
+        return {key: value for key, value in options if value is not None and value != defaults[key]}
 
     @property
     def protocol(self) -> str:
