@@ -45,7 +45,7 @@ def optuna():
 def test_values_are_read_as_the_type_of_the_hyper_parameter(text, axis):
     found = read_axis(text, PODNet)
     assert found == axis
-    assert [type(value) for value in found.ends()] == [type(value) for value in axis.ends()]
+    assert [type(value) for value in found.values] == [type(value) for value in axis.values]
 
 
 @pytest.mark.parametrize(

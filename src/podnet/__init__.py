@@ -21,29 +21,22 @@ __version__ = "0.1.0"
 
 # Imported when first used: `import podnet` and `podnet --help` answer without importing torch.
 _HOMES = {
-    "average_incremental_accuracy": "podnet.metrics",
-    "BiC": "podnet.methods",
-    "class_incremental": "podnet.scenario.tasks",
-    "ExemplarMemory": "podnet.memory.exemplars",
-    "Experiment": "podnet.runs.experiment",
-    "forgetting": "podnet.metrics",
-    "herd": "podnet.memory.herding",
-    "ICaRL": "podnet.methods",
-    "Joint": "podnet.methods",
-    "Learner": "podnet.engine.learner",
-    "load": "podnet.data",
-    "LocalSimilarityClassifier": "podnet.nets.classifiers",
-    "Method": "podnet.methods",
-    "nca": "podnet.losses",
-    "Phase": "podnet.methods",
-    "pod": "podnet.losses",
-    "pod_flat": "podnet.losses",
-    "PODNet": "podnet.methods",
-    "PODNetClassifier": "podnet.model.estimator",
-    "Replay": "podnet.methods",
-    "run": "podnet.runs.loop",
-    "Task": "podnet.scenario.tasks",
-    "UCIR": "podnet.methods",
+    name: f"podnet.{module}"
+    for module, names in {
+        "data": ("load",),
+        "engine.learner": ("Learner",),
+        "losses": ("nca", "pod", "pod_flat"),
+        "memory.exemplars": ("ExemplarMemory",),
+        "memory.herding": ("herd",),
+        "methods": ("UCIR", "BiC", "ICaRL", "Joint", "Method", "Phase", "PODNet", "Replay"),
+        "metrics": ("average_incremental_accuracy", "forgetting"),
+        "model.estimator": ("PODNetClassifier",),
+        "nets.classifiers": ("LocalSimilarityClassifier",),
+        "runs.experiment": ("Experiment",),
+        "runs.loop": ("run",),
+        "scenario.tasks": ("Task", "class_incremental"),
+    }.items()
+    for name in names
 }
 
 __all__ = [

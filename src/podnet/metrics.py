@@ -59,10 +59,8 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
 
     `matrix[l][j]` is the accuracy on the classes of task j after task l (j <= l). Zero after the first task.
     """
-    last = len(matrix) - 1
-    if last < 1:
-        return 0.0
-    return fallen([max(matrix[earlier][j] for earlier in range(j, last)) for j in range(last)], matrix[last])
+    *before, last = matrix or [[]]
+    return fallen([max(row[j] for row in before[j:]) for j in range(len(before))], last)
 
 
 def fallen(before: Sequence[float], row: Sequence[float]) -> float:
@@ -75,10 +73,8 @@ def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
 
     `matrix` as in `forgetting`; below zero if old tasks got worse since they were learned. Zero after the first task.
     """
-    last = len(matrix) - 1
-    if last < 1:
-        return 0.0
-    return risen([matrix[j][j] for j in range(last)], matrix[last])
+    *before, last = matrix or [[]]
+    return risen([row[j] for j, row in enumerate(before)], last)
 
 
 def risen(before: Sequence[float], row: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(-12, 1))  # candidates for λ, times the features' spread
@@ -117,7 +118,7 @@ def best_on_held_out(features: Tensor, labels: Tensor, strengths: Sequence[float
     """
     count = int((1 - share) * len(features))
     _, indices = labels.unique(return_inverse=True)
-    wanted = _indicators(indices, int(indices.max()) + 1)
+    wanted = F.one_hot(indices, int(indices.max()) + 1).double()
     roots, directions, spectrum = _decomposed(features[:count])
     projected, own = roots.t() @ wanted[:count], features[count:] @ directions
 
@@ -163,7 +164,7 @@ class Fitted:
         if sums is None:
             self._centre = self._shares @ features
             self._roots, self._directions, self._spectrum = _decomposed(root * (features - self._centre))
-            self._projected = self._roots.t() @ (root * (_indicators(labels, classes) - 1 / classes))
+            self._projected = self._roots.t() @ (root * (F.one_hot(labels, classes).double() - 1 / classes))
         else:
             means = sums.means()
             self._centre = means.mean(0)
@@ -187,7 +188,7 @@ class Fitted:
         own, shares = self._roots[rows], self._shares[rows]
         scores = 1 / self.classes + own @ (factor[:, None] * self._projected) / shares.sqrt()[:, None]
         kept = 1 - shares - own.square() @ factor  # 1 - h
-        targets = _indicators(self.labels[rows], self.classes)
+        targets = F.one_hot(self.labels[rows], self.classes).double()
         return targets - (targets - scores) / kept.clamp_min(1e-9)[:, None]
 
     def _inverse(self, strength: float) -> Tensor:
@@ -196,20 +197,13 @@ class Fitted:
 
     def _best_strength(self) -> float:
         chosen = torch.arange(0, len(self.labels), max(1, len(self.labels) // MOST_COMPARED))
-        wanted = _indicators(self.labels[chosen], self.classes)
+        wanted = F.one_hot(self.labels[chosen], self.classes).double()
 
         def error(strength: float) -> float:
             missed = self._left_out(chosen, self._inverse(strength)) - wanted
             return float(self._shares[chosen] @ missed.square().sum(1))
 
         return min(STRENGTHS, key=error)
-
-
-def _indicators(labels: Tensor, classes: int) -> Tensor:
-    """(N, classes): 1 for the photo's own class, else 0."""
-    found = torch.zeros(len(labels), classes, dtype=torch.float64, device=labels.device)
-    found[torch.arange(len(labels)), labels] = 1
-    return found
 
 
 def _spread(sums: Sums, means: Tensor, centre: Tensor) -> Tensor:

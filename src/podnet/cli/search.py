@@ -61,7 +61,7 @@ def _axes(known: argparse.Namespace, wanted: Mapping[str, Any], usual: Experimen
     for axis in axes:
         if axis.option in wanted or [other.option for other in axes].count(axis.option) > 1:
             raise ConfigError(f"{axis.option} is given twice; give --over {axis.option}=... alone.")
-        for value in axis.ends():
+        for value in axis.values:
             resolve(dict(wanted) | {axis.option: value})
     return axes
 

@@ -70,8 +70,7 @@ def seconds_left(runs: Sequence[Planned]) -> float | None:
 
 def _costs(planned: Planned, step: float, forward: float) -> list[float]:
     """What each task costs, if a training step and a forward pass of an image cost this much."""
-    experiment, method = planned.experiment, planned.experiment.method
-    memory = ExemplarMemory(experiment.memory_per_class, experiment.memory_total)
+    method, memory = planned.experiment.method, planned.experiment.memory()
     costs, old = [], 0
     for new in planned.sizes:
         kept, cost = memory.quota(old + new), 0.0

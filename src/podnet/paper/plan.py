@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -188,19 +189,15 @@ def plan(
     setting = SETTINGS[scale][benchmark.dataset]
     methods = {row.label: find_method(row.options["method"]) for row in benchmark.rows}
     planned = []
-    for column in benchmark.columns:
-        for row in benchmark.rows:
-            for order, seed in class_orders(setting, orders):
-                own = row.in_text if fidelity == "paper" and row.in_text is not None else row.options
-                method = methods[row.label]
-                options = _options(setting, own, column, method)
-                options |= {"order": order, "seed": seed} | dict(common or {})
-                if "fidelity" in [each.name for each in fields(method)]:
-                    options["fidelity"] = fidelity
-                changed = (changes or {}).get(row.label, {})
-                options |= changed
-                runs, axis = folder / "runs", benchmark.axis
-                planned.append(Planned(row, column, order, options, runs, setting.images, axis, changed))
+    for column, row, (order, seed) in product(benchmark.columns, benchmark.rows, class_orders(setting, orders)):
+        own = row.in_text if fidelity == "paper" and row.in_text is not None else row.options
+        method, changed = methods[row.label], (changes or {}).get(row.label, {})
+        options = _options(setting, own, column, method) | {"order": order, "seed": seed} | dict(common or {})
+        if "fidelity" in {each.name for each in fields(method)}:
+            options["fidelity"] = fidelity
+        options |= changed
+        runs, axis = folder / "runs", benchmark.axis
+        planned.append(Planned(row, column, order, options, runs, setting.images, axis, changed))
     return planned
 
 

@@ -11,14 +11,14 @@ from podnet.metrics import intransigence
 from podnet.report.compare import PROTOCOL, own_data
 from podnet.report.grid import Cell, Grid
 from podnet.report.results import (
-    PARTS,
+    SIZES,
     Results,
     common_tasks,
     matrix_of,
     measured,
-    megabytes,
     progress,
     shown_inferences,
+    sizes,
     why_missing,
 )
 from podnet.runs.folder import Run, method_name
@@ -142,21 +142,11 @@ def size_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid | None:
     """What each group takes after the last task; None if no run recorded it."""
     rows = []
     for group in _read(groups):
-        sizes = [_sizes(run.results[-1]) for run in group.runs]
-        rows.append((group.label, tuple(_size_cell([each.get(column) for each in sizes]) for column in SIZES)))
+        known = [sizes(run.results[-1]) for run in group.runs]
+        rows.append((group.label, tuple(_size_cell([each.get(column) for each in known]) for column in SIZES)))
     if not any(cell.ours for _, cells in rows for cell in cells):
         return None
     return Grid(title, "method", SIZES, tuple(rows), notes=("Multiply-adds of one image; 1 MB is a million bytes.",))
-
-
-SIZES = ("million parameters", "million multiply-adds", *(f"{part} MB" for part in (*PARTS.values(), "all")))
-
-
-def _sizes(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a results line under their headings, as far as they were recorded."""
-    counts = {"million parameters": line.get("parameters"), "million multiply-adds": line.get("multiply_adds")}
-    sizes = {name: count / 1e6 for name, count in counts.items() if count is not None}
-    return sizes | {f"{part} MB": size for part, size in megabytes(line).items()}
 
 
 def _size_cell(values: Sequence[float | None]) -> Cell:

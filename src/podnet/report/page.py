@@ -7,13 +7,13 @@ from pathlib import Path
 from podnet.report.markup import Html, paragraphs, picture, row, table, write_document
 from podnet.report.results import (
     MISSING,
-    PARTS,
+    SIZES,
     Results,
     has_row,
     measured,
-    megabytes,
     number,
     shown_inferences,
+    sizes,
     why_missing,
 )
 from podnet.report.sections import accuracy_matrices, configuration, environment, timings
@@ -58,17 +58,13 @@ def _measures(results: Results, inference: str) -> Html:
 
 def _sizes(results: Results) -> Html:
     """Exemplars, what the learner takes as far as it was recorded, and seconds."""
-    sized = any("bytes" in line for line in results)
-    parts = [*PARTS.values(), "all"]
-    names = ["parameters", "million multiply-adds", *(f"{part} MB" for part in parts)] if sized else []
+    names = ["parameters", *SIZES[1:]] if any("bytes" in line for line in results) else []
     rows = []
     for line in results:
-        operations, kept, sizes = line.get("multiply_adds"), megabytes(line), []
-        if sized:
-            parameters = f"{line['parameters']:,}" if "parameters" in line else MISSING
-            operations = None if operations is None else operations / 1e6
-            sizes = [parameters, number(operations), *(number(kept.get(part)) for part in parts)]
-        rows.append([line["task"], line["memory"], *sizes, f"{sum(line['seconds'].values()):.0f}"])
+        known = {name: number(size) for name, size in sizes(line).items()}
+        known["parameters"] = f"{line['parameters']:,}" if "parameters" in line else MISSING
+        shown = [known.get(name, MISSING) for name in names]
+        rows.append([line["task"], line["memory"], *shown, f"{sum(line['seconds'].values()):.0f}"])
     return table(row(["task", "memory", *names, "seconds"], "th"), rows, "Size and time")
 
 

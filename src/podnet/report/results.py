@@ -73,14 +73,17 @@ def measured(results: Results, measure: str, inference: str) -> float | None:
 
 
 PARTS = {"network": "network", "exemplars": "exemplars", "method_state": "method state", "class_means": "class means"}
+SIZES = ("million parameters", "million multiply-adds", *(f"{part} MB" for part in (*PARTS.values(), "all")))
 
 
-def megabytes(line: Mapping[str, Any]) -> dict[str, float]:
-    """Megabytes kept after a task by part, and of all; empty if an earlier version did not record them."""
-    if "bytes" not in line:
-        return {}
-    kept = {name: line["bytes"][part] / 1e6 for part, name in PARTS.items()}
-    return kept | {"all": sum(kept.values())}
+def sizes(line: Mapping[str, Any]) -> dict[str, float]:
+    """What the learner takes after a task, by SIZES; what an earlier version did not record is missing."""
+    counts = zip(SIZES, (line.get("parameters"), line.get("multiply_adds")), strict=False)
+    found = {name: count / 1e6 for name, count in counts if count is not None}
+    if "bytes" in line:
+        kept = {f"{name} MB": line["bytes"][part] / 1e6 for part, name in PARTS.items()}
+        found |= kept | {"all MB": sum(kept.values())}
+    return found
 
 
 def progress(results: Results) -> str:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from podnet.report.results import MISSING, PARTS, Results, megabytes, number, shown_inferences
+from podnet.report.results import MISSING, PARTS, Results, number, shown_inferences, sizes
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -49,13 +49,13 @@ def summary(results: Results) -> str:
 
 def size_summary(results: Results) -> str:
     """One line: what the learner takes after the last task; empty if an earlier version did not record it."""
-    last, kept = results[-1], megabytes(results[-1])
-    if not kept:
+    known = sizes(results[-1])
+    if "all MB" not in known:
         return ""
-    parts = ", ".join(f"{name} {kept[name]:.2f}" for name in PARTS.values() if kept[name])
-    operations = last["multiply_adds"]
-    speed = "" if operations is None else f", {operations / 1e6:.1f} million multiply-adds an image"
-    return f"kept: {kept['all']:.2f} MB ({parts}); {last['parameters']:,} parameters{speed}"
+    parts = ", ".join(f"{name} {size:.2f}" for name in PARTS.values() if (size := known[f"{name} MB"]))
+    operations = known.get("million multiply-adds")
+    speed = "" if operations is None else f", {operations:.1f} million multiply-adds an image"
+    return f"kept: {known['all MB']:.2f} MB ({parts}); {results[-1]['parameters']:,} parameters{speed}"
 
 
 def differing_options(configs: Sequence[dict[str, Any]]) -> list[str]:

@@ -39,10 +39,6 @@ class Listed:
     def contains(self, value: Any) -> bool:
         return value in self.values
 
-    def ends(self) -> tuple[Any, ...]:
-        """The values that must be possible."""
-        return self.values
-
     def distribution(self, optuna: Any) -> Any:
         return optuna.distributions.CategoricalDistribution(self.values)
 
@@ -59,11 +55,13 @@ class Range:
     high: float
     whole: bool
 
+    @property
+    def values(self) -> tuple[float, float]:
+        """Its ends: if these are possible, so are the others."""
+        return self.low, self.high
+
     def contains(self, value: Any) -> bool:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
-
-    def ends(self) -> tuple[Any, ...]:
-        return self.low, self.high
 
     def distribution(self, optuna: Any) -> Any:
         wide = self.low > 0 and self.high >= WIDE * self.low
