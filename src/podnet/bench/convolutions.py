@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +28,7 @@ def convolutions(quick: bool) -> dict[str, Figure]:
         ours = network[0]
         assert isinstance(ours, nn.Conv2d)
         both = {"torch": theirs, "ours": ours}
-        works = {f"{whose} forward": _forward(conv, maps) for whose, conv in both.items()}
+        works: dict[str, Work] = {f"{whose} forward": partial(conv, maps) for whose, conv in both.items()}
         works |= {f"{whose} backward": _backward(conv, maps) for whose, conv in both.items()}
         taken = in_turns(works, 10 if quick else 50)
         for way in ("forward", "backward"):
@@ -35,10 +37,6 @@ def convolutions(quick: bool) -> dict[str, Figure]:
                 taken[f"torch {way}"], taken[f"ours {way}"], what
             )
     return figures
-
-
-def _forward(conv: nn.Conv2d, maps: Tensor) -> Work:
-    return lambda: conv(maps)
 
 
 def _backward(conv: nn.Conv2d, maps: Tensor) -> Work:

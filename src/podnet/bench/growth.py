@@ -13,19 +13,16 @@ USUAL = {"images": 250, "classes": 20, "image_side": 32, "memory_per_class": 20,
 
 def growth(quick: bool) -> dict[str, Figure]:
     """Some tasks of one class each, as usual and with one setting doubled, each in a separate process."""
-    rounds = 1 if quick else 3
-    usual: list[tuple[float, float]] = []
-    doubled: dict[str, list[tuple[float, float]]] = {name: [] for name in USUAL}
-    for _ in range(rounds):
-        usual.append(alone(_learn, USUAL, keeps=True))
-        for name in USUAL:
-            doubled[name].append(alone(_learn, USUAL | {name: 2 * USUAL[name]}, keeps=True))
+    settings = {"usual": USUAL} | {name: USUAL | {name: 2 * USUAL[name]} for name in USUAL}
+    rounds = [
+        {name: alone(_learn, own, keeps=True) for name, own in settings.items()} for _ in range(1 if quick else 3)
+    ]
     figures = {}
-    for name, measured in doubled.items():
-        words = name.replace("_", " ")
+    for name in USUAL:
         for side, what in enumerate(("time", "memory")):
-            values = ([pair[side] for pair in measured], [pair[side] for pair in usual])
-            figures[f"growth_of_{what}_with_{name}"] = ratio(*values, f"{what} with twice the {words}")
+            doubled, usual = ([taken[which][side] for taken in rounds] for which in (name, "usual"))
+            words = f"{what} with twice the {name.replace('_', ' ')}"
+            figures[f"growth_of_{what}_with_{name}"] = ratio(doubled, usual, words)
     return figures
 
 

@@ -22,21 +22,12 @@ from podnet.report.results import number, spread
 
 LABEL_WIDTH = 24  # in the terminal; longer labels wrap
 CSV_COLUMNS = ("row", "column", "paper", "paper_std", "mean", "std", "count", "values", "notes")
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "—": "---",
-    "–": "--",
-    **{
-        character: f"${name}$"
-        for character, name in {"±": r"\pm", "×": r"\times", "λ": r"\lambda", "η": r"\eta"}.items()
-    },
-}
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "—": "---", "–": "--"}
+    | {"±": r"$\pm$", "×": r"$\times$", "λ": r"$\lambda$", "η": r"$\eta$"}
+)
 
 
 @dataclass(frozen=True)
@@ -235,4 +226,4 @@ def _markdown(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(LATEX)

@@ -35,7 +35,7 @@ def restore(record: Run, learner: Learner) -> tuple[int, History, list[str]]:
     """
     notices: list[str] = []
     meta = _restored(record, learner, notices)
-    progress = learner.progress if meta else None
+    progress = learner.progress
     position = (meta["task"], progress.phase, progress.epoch) if progress else (meta["task"] + 1 if meta else 0, 0, 0)
     task = position[0]
     results = record.results()[:task]

@@ -22,6 +22,8 @@ from podnet.runs.backbone import as_expected
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import Tasks, class_incremental, sizes_in_words, task_sizes
 
+LEAST = {"threads": 0, "checkpoint_seconds": 0, "exemplar_megabytes": 0, "devices": 1, "num_nodes": 1, "visits": 1}
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -65,15 +67,7 @@ class Experiment:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def __post_init__(self) -> None:
-        leasts = {
-            "threads": 0,
-            "checkpoint_seconds": 0,
-            "exemplar_megabytes": 0,
-            "devices": 1,
-            "num_nodes": 1,
-            "visits": 1,
-        }
-        for option, least in leasts.items():
+        for option, least in LEAST.items():
             if not least <= getattr(self, option) < math.inf:
                 raise ConfigError(f"{option} is {getattr(self, option)}; it must be {least} or more.")
         if self.input_size is not None and not 8 <= self.input_size <= 1024:
