@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -96,25 +96,19 @@ def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
     return dict(terms)
 
 
+@dataclass(eq=False)
 class Stepper:
     """Takes the optimiser steps of a phase. In a team, each process steps with the gradients of the whole batch."""
 
-    def __init__(
-        self,
-        network: Network,
-        phase: Phase,
-        optimizer: torch.optim.Optimizer,
-        teacher: Network | None = None,
-        scaler: torch.amp.GradScaler | None = None,
-        team: Team = ALONE,
-    ) -> None:
-        self.network = network
-        self.phase = phase
-        self.optimizer = optimizer
-        self.teacher = teacher if phase.distils else None
-        self.scaler = scaler or torch.amp.GradScaler(enabled=False)
-        self.team = team
-        self._wrapped = team.wrapped(network)
+    network: Network
+    phase: Phase
+    optimizer: torch.optim.Optimizer
+    teacher: Network | None = None  # runs only if the phase distils
+    scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
+    team: Team = ALONE
+
+    def __post_init__(self) -> None:
+        self._wrapped = self.team.wrapped(self.network)
 
     def begin_epoch(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
@@ -137,8 +131,10 @@ class Stepper:
     def _terms(self, batch: Batch) -> dict[str, Tensor]:
         phase = self.phase
         student = self._wrapped(batch.inputs, phase.attention)
-        with torch.no_grad():
-            old = self.teacher(batch.inputs, phase.attention) if self.teacher is not None else None
+        old = None
+        if self.teacher is not None and phase.distils:
+            with torch.no_grad():
+                old = self.teacher(batch.inputs, phase.attention)
         terms = _scalars(phase.loss(student, old, batch.targets), phase)
         if phase.penalty is None:
             return terms
@@ -150,23 +146,6 @@ class Stepper:
         return terms | penalties
 
 
-class _Means:
-    """The means of the terms of a loss over the images of an epoch."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._images = torch.zeros((), device=device)
-
-    def add(self, terms: dict[str, Tensor], counts: float) -> None:
-        for name, term in terms.items():
-            self._sums[name] = self._sums.get(name, 0) + term * counts
-        self._images += counts
-
-    def over(self, team: Team) -> dict[str, float]:
-        *sums, images = team.summed(torch.stack([*self._sums.values(), self._images])).tolist()
-        return {name: total / max(images, 1) for name, total in zip(self._sums, sums, strict=True)}
-
-
 def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: int = 0) -> Iterator[Iteration | Epoch]:
     """Train through a phase, from epoch `start`. Random draws depend on (seed, phase, epoch) only."""
     phase, team = stepper.phase, stepper.team
@@ -174,13 +153,17 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
         began = time.perf_counter()
         lr = phase.lr(epoch)
         stepper.begin_epoch(lr)
-        means = _Means(data.targets.device)
+        sums: dict[str, Tensor] = {}  # of the terms of the loss, over the images
+        images = torch.zeros((), device=data.targets.device)
         count, batches = data.epoch(generator(0, *seed, phase.name, epoch), phase, team)
         for i, batch in enumerate(batches):
-            means.add(stepper.step(batch), batch.counts)
+            for name, term in stepper.step(batch).items():
+                sums[name] = sums.get(name, 0) + term * batch.counts
+            images += batch.counts
             yield Iteration(phase.name, epoch, phase.epochs, i + 1, count)
         team.average_statistics(stepper.network)
-        losses = means.over(team)
+        *totals, seen = team.summed(torch.stack([*sums.values(), images])).tolist()
+        losses = {name: total / max(seen, 1) for name, total in zip(sums, totals, strict=True)}
         if not all(map(math.isfinite, losses.values())):
             raise PodnetError(
                 f"training diverged: the losses of phase {phase.name}, epoch {epoch + 1}, are {losses}. "

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from podnet.errors import PodnetError
 from podnet.paper.plan import Planned
@@ -17,6 +17,8 @@ from podnet.report.tables import summary
 from podnet.runs import loop
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run
+
+Taken = Literal["started", "submitted"]  # what an engine does with an assignment
 
 
 @dataclass(frozen=True)

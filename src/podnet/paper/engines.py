@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from podnet.errors import PodnetError
-from podnet.paper.assignment import Assignment, perform
+from podnet.paper.assignment import Assignment, Taken, perform
 from podnet.paper.ray_engine import RayEngine
 from podnet.paper.slurm_engine import SlurmEngine
 from podnet.processes import end_with
@@ -24,11 +24,7 @@ class Engine(Protocol):
     """A context manager that performs runs. On an error or Ctrl-C it stops the active ones, which can be resumed."""
 
     slots: int  # largest number of active runs
-
-    @property
-    def taken(self) -> Literal["started", "submitted"]:
-        """The word for a run that it has accepted."""
-        ...
+    taken: Taken  # the word for a run that it has accepted
 
     def __enter__(self) -> object: ...
 
@@ -42,7 +38,7 @@ class Engine(Protocol):
 class LocalEngine:
     """Processes on this machine."""
 
-    taken: Literal["started"] = "started"
+    taken: Taken = "started"
 
     def __init__(self, slots: int) -> None:
         self.slots = slots

@@ -8,10 +8,10 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from podnet.errors import ConfigError, PodnetError, importing
-from podnet.paper.assignment import Assignment, perform
+from podnet.paper.assignment import Assignment, Taken, perform
 
 RETRIES = 3  # lost machines per run; after more, the run itself is the likely cause, by its memory
 PATIENCE = 5.0  # seconds for the head node to answer
@@ -20,7 +20,7 @@ PATIENCE = 5.0  # seconds for the head node to answer
 class RayEngine:
     """A cluster that was started with `ray start`."""
 
-    taken: Literal["submitted"] = "submitted"
+    taken: Taken = "submitted"
 
     def __init__(self, address: str, slots: int, gpus: float) -> None:
         with importing("ray", "--engine ray needs Ray"):

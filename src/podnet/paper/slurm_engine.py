@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podnet.errors import ConfigError, PodnetError, importing
-from podnet.paper.assignment import Assignment, perform
+from podnet.paper.assignment import Assignment, Taken, perform
 
 MINUTES = 240  # default time limit of a job: few partitions allow less, and a run continues in its next job
 TIMES_QUEUED_AGAIN = 200  # at most: enough for a week in jobs of an hour, but stops a run that makes no progress
@@ -47,7 +47,7 @@ class Job:
 class SlurmEngine:
     """Slurm, through submitit; `cluster` "local" performs the jobs in processes on this machine, for tests."""
 
-    taken: Literal["submitted"] = "submitted"
+    taken: Taken = "submitted"
 
     def __init__(
         self,
