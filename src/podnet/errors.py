@@ -1,7 +1,5 @@
 """The errors a user can cause, each reported in one sentence: what was given, what was expected, what to do."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import shlex

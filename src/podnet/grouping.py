@@ -1,7 +1,5 @@
 """Group images by class with one sort; a search per class would take classes times images."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

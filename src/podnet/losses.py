@@ -4,8 +4,6 @@ Every function averages over the batch. `old` comes from the frozen teacher, `ne
 `fidelity` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

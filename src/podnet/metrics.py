@@ -1,7 +1,5 @@
 """The field's usual metrics, in percent; plain numbers and numpy arrays, no torch. Formulas: docs/metrics.md."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Processes: cores, decoding workers, ending together with the parent, and keeping freed memory."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

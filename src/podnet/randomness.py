@@ -1,7 +1,5 @@
 """Random numbers that depend on their purpose, never on what ran before: a resumed run repeats them exactly."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

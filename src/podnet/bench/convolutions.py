@@ -1,7 +1,5 @@
 """Our convolutions against torch's."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """One run in two processes compared with one: the gain of the second."""
 
-from __future__ import annotations
-
 import os
 import socket
 

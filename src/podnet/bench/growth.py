@@ -1,7 +1,5 @@
 """How time and memory change when one thing is doubled and the rest stays the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from podnet.bench.measure import Figure, alone, ratio, seconds

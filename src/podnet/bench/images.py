@@ -1,7 +1,5 @@
 """Augmentation and decoding in batches and processes, compared with one image after the other in Pillow."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A lesson of `podnet learn`: beside the bare network in onnxruntime, and in a model that knows many classes."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import time

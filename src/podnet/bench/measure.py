@@ -1,7 +1,5 @@
 """Measure time and memory so that a busy machine disturbs both sides equally."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import statistics

@@ -1,7 +1,5 @@
 """Baselines: the same work written in the obvious way, or in the order of the released code."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A learner in the middle of the paper's CIFAR-100 protocol, on noise: time does not depend on image content."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

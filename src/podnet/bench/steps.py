@@ -1,7 +1,5 @@
 """The steps after the training of a task, and a whole step, compared with the order of the released code."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image
 

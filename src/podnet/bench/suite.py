@@ -1,7 +1,5 @@
 """All measurements, each group in a separate process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from podnet.bench.convolutions import convolutions

@@ -1,7 +1,5 @@
 """The training iteration, and how many runs a machine should do at the same time."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a user waits for: the start of the command line, and predictions."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How a learner computes: on which device, at which precision, with how many processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

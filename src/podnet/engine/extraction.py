@@ -1,7 +1,5 @@
 """One pass of a network over images, without gradients and without augmentation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

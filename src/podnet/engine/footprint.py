@@ -1,7 +1,5 @@
 """What a learner takes: parameters, multiply-adds of one image, and the bytes it keeps from task to task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Start the processes of a team on this machine with torch's launcher, and report which of them failed first."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

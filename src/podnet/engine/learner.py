@@ -1,7 +1,5 @@
 """The learner: all the state there is. It learns tasks, predicts, and can be saved and restored at any epoch."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

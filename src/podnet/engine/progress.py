@@ -1,7 +1,5 @@
 """How far a learner is in a task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

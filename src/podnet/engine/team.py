@@ -4,8 +4,6 @@ torch does the work: a launcher (`podnet.engine.launch`, or torchrun) starts the
 DistributedDataParallel averages gradients. A single process is a team of one and exchanges nothing.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Measure how long each stage takes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The only epoch loop. It knows no method: a phase gives the images, the parameters and the loss."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Atomic file writes, locks, and JSON lines that survive a crash."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Options in YAML. A file may come from anywhere: what could take all memory or end the process is refused first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

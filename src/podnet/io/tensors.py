@@ -4,8 +4,6 @@ A tensor file is plain safetensors (loading it executes no code). Its metadata h
 file, so a truncated or changed file is reported as damaged instead of being partly used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

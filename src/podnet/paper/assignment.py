@@ -1,7 +1,5 @@
 """One run as sent to a worker process or a cluster, and its result."""
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

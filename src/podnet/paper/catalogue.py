@@ -1,7 +1,5 @@
 """Every table and figure of the paper as data: rows are methods with their options, columns are protocols."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

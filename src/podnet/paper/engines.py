@@ -1,7 +1,5 @@
 """Where runs are performed: in processes on this machine, on a Ray cluster or by Slurm."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Estimate how long runs take: from the speed of a few iterations on this machine, and from the tasks that are done."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The paper's own numbers, by the labels of row and column."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib import resources

@@ -1,7 +1,5 @@
 """Runs as tasks of a Ray cluster, which distributes them and retries those of a lost machine."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

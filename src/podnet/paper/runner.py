@@ -1,7 +1,5 @@
 """Carry out planned runs, several at a time; other processes may work on the same folder."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait

@@ -1,7 +1,5 @@
 """The sizes at which a benchmark is run: the paper's, one for a laptop, or one that only shows that all works."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

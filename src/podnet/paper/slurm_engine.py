@@ -1,7 +1,5 @@
 """Runs as Slurm jobs, one array for all that are ready; a preempted job is queued again and resumes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The results of a benchmark's finished runs: the paper's table with our numbers, and its figure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any

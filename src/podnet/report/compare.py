@@ -1,7 +1,5 @@
 """Compare runs: which belong together, their curves, and a report in a folder."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path

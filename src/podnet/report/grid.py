@@ -4,8 +4,6 @@ Ours is "mean ± std" over class orders (or seeds), with the sample standard dev
 std. In each column our best is bold, if there are at least two.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

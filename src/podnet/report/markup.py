@@ -1,7 +1,5 @@
 """Building blocks of our HTML pages. A page is self-contained and opens offline, light or dark, also when narrow."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from html import escape

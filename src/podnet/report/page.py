@@ -1,7 +1,5 @@
 """The page of a run: one self-contained HTML file that opens offline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from podnet.report.markup import Html, paragraphs, picture, row, table, write_document

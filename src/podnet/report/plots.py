@@ -1,7 +1,5 @@
 """Figures in one style: sized for a paper's columns, one fixed colour per method, reproducible to the byte."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass

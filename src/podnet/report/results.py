@@ -1,7 +1,5 @@
 """Read the lines of results.jsonl: their inferences and tasks, and their numbers as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile

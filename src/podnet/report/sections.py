@@ -1,7 +1,5 @@
 """The sections of a run's page: accuracy and confusion matrices, timings, configuration, environment."""
 
-from __future__ import annotations
-
 from functools import cache
 from io import BytesIO
 

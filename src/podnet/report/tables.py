@@ -1,7 +1,5 @@
 """Tables for the terminal: results of one run, and comparisons of several."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

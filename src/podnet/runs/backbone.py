@@ -1,7 +1,5 @@
 """The backbone of an experiment: its initial weights, and the size and statistics of the images that it sees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

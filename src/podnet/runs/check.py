@@ -1,7 +1,5 @@
 """Look for damage in a run folder without changing it: what is whole, what is not, and from where the run goes on."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass

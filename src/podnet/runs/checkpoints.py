@@ -1,7 +1,5 @@
 """Checkpoints: the whole state of a learner on disk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from podnet.engine.learner import Learner

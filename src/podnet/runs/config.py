@@ -1,7 +1,5 @@
 """From options to an experiment: the command line, a YAML file and a run folder use the same flat mapping."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Where a result came from: versions, commit, machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The measures after a task: both inferences from one pass over the test images of all classes seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a line of results.jsonl must be: it may be edited or come from elsewhere, and others compute with it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

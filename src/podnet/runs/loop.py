@@ -1,7 +1,5 @@
 """The only task loop: learn each task, evaluate, write results and a checkpoint."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ The folder of a search holds one run folder per trial and nothing else. A propos
 the trials before it: a search that was stopped goes on with the proposals it would have made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

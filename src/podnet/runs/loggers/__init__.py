@@ -4,8 +4,6 @@ A logger writes all rows again when a run is resumed, so nothing appears twice. 
 notice: it never ends a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """MLflow: files in the run folder, or the server of MLFLOW_TRACKING_URI."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

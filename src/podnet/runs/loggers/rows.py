@@ -1,7 +1,5 @@
 """The records of a run as rows of named numbers, the same for all loggers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """metrics.csv: one number a line, for spreadsheets and pandas."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

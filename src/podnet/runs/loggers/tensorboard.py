@@ -1,7 +1,5 @@
 """TensorBoard event files."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from typing import Any

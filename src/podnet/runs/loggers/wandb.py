@@ -1,7 +1,5 @@
 """Weights & Biases: into the run folder, or to its server if WANDB_MODE=online."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence
