@@ -28,12 +28,6 @@ class Setting:
 HUNDRED = {50: 1, 25: 2, 10: 5, 5: 10}  # classes per step, for 100 classes with half of them in the first task
 CIFAR_ORDERS = ("paper:0", "paper:1", "paper:2")
 
-
-def _quarter(exemplars: int) -> int:
-    """A quarter, but at least two: BiC may hold one out."""
-    return max(2, -(-exemplars // 4))
-
-
 SHORT_BIAS = {"bic": {"bias_epochs": 100}}
 # How it was chosen: docs/results.md. Long sequences, few exemplars and many updates make forgetting visible; small
 # images and batches make up for their cost.
@@ -43,7 +37,7 @@ SMALL_CIFAR = Setting(
     bases={10: 4, 20: 8, 30: 12, 40: 16, 50: 20},
     increments=HUNDRED,
     memory_total=200,
-    memories=_quarter,
+    memories=lambda exemplars: max(2, -(-exemplars // 4)),  # a quarter, but at least two: BiC may hold one out
     options={"epochs": 20, "step_epochs": 14, "batch_size": 32, "image_size": 16, "images_per_class": 200},
     method_options=SHORT_BIAS,
     orders=CIFAR_ORDERS,

@@ -1,7 +1,5 @@
 """The tables of a comparison: the measures after the last task, and the size of what was learned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
@@ -47,9 +45,6 @@ class _Read(NamedTuple):
     def is_upper_bound(self) -> bool:
         return method_name(self.config) in UPPER_BOUNDS
 
-    def first(self, tasks: int) -> _Read:
-        return _Read(self.config, self.results[:tasks])
-
 
 class _Group(NamedTuple):
     """Runs that share a row, cut off after the tasks that all of them have."""
@@ -68,7 +63,7 @@ def _read(groups: Mapping[str, Sequence[Run]]) -> list[_Group]:
     for label, runs in groups.items():
         whole = [_Read(run.config(), run.results()) for run in runs]
         tasks = len(common_tasks([run.results for run in whole]))
-        cut = [run.first(tasks) for run in whole] if tasks else []
+        cut = [run._replace(results=run.results[:tasks]) for run in whole] if tasks else []
         found.append(_Group(label, cut, progress(whole[0].results), shown_inferences(whole[0].results)))
     return found
 

@@ -210,11 +210,8 @@ def _learn(
                 append_line(record.epochs_file, place | values)
             yield event
 
-    def trained(event: Epoch) -> bool:
-        """Other runs may start from here."""
-        return task.index == 0 and event.epoch + 1 == event.epochs
-
-    return checkpointed(noted(), save, checkpoint_seconds, due=trained)
+    # After the training of the first task, because other runs may start from there.
+    return checkpointed(noted(), save, checkpoint_seconds, lambda it: task.index == 0 and it.epoch + 1 == it.epochs)
 
 
 def _evaluate(record: Run, learner: Learner, task: Task, sizes: tuple[int, ...], history: History) -> dict[str, Any]:
