@@ -1,9 +1,8 @@
 """The batches of an epoch: indices in random order, images, augmentation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,7 @@ class TrainingSet:
     batch_size: int
     classes: int = 0  # of the targets of mixed images
 
-    def only(self, chosen: Tensor) -> TrainingSet:
+    def only(self, chosen: Tensor) -> Self:
         """The chosen images as a training set."""
         return replace(self, images=self.images[chosen], targets=self.targets[chosen])
 

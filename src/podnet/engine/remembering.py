@@ -1,10 +1,8 @@
 """After a task: the images the method may look at once more, and what it keeps of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -56,7 +54,7 @@ class TaskBatches:
         require_every_class(self.targets, indices, self.class_names)
         self._features = features, self.targets[indices.to(self.targets.device)]
 
-    def with_exemplars(self) -> TaskBatches:
+    def with_exemplars(self) -> Self:
         """The same, followed by the exemplars of the old classes."""
         if self.memory.images is None or self.memory.targets is None:
             return self

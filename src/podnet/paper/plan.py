@@ -1,7 +1,5 @@
 """From a benchmark at a scale to its runs, each a flat mapping of options with its own folder."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from podnet.data.imagenet import SUBSETS
 from podnet.errors import ConfigError, PodnetError, nearest
@@ -48,7 +46,7 @@ class Planned:
         return _record(self.runs, self.experiment)
 
     @cached_property
-    def first_task(self) -> Planned:
+    def first_task(self) -> Self:
         """The run of the first task only; runs that differ only later share it and start from it."""
         column = Column("first task")
         return replace(self, column=column, axis="", options=self.experiment.first_task().options())

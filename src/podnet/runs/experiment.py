@@ -1,13 +1,11 @@
 """An experiment: everything that determines the results of a run."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from podnet.data import PHOTO_OPTIONS, SOURCES, Dataset, load
 from podnet.data.sources import Shelf
@@ -79,7 +77,7 @@ class Experiment:
         if self.compile and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
             raise ConfigError("--compile needs a C++ compiler, g++ or clang++; install one or leave --compile out.")
 
-    def first_task(self) -> Experiment:
+    def first_task(self) -> Self:
         """The experiment cut off after the first task; equal for all that differ only in later training.
 
         The number of exemplars affects the training of the first task only if the method reserves some.
