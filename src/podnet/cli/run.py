@@ -73,17 +73,16 @@ def _carry_out(chosen: Chosen, known: argparse.Namespace, arguments: Sequence[st
 
 def _show(records: Iterator[Record], record: Run, experiment: Experiment) -> None:
     """Show a run to its end, then write its table and page."""
-    console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
-    say(console, f"{title}, into {record.folder}")
-    show(records, console)
+    say(f"{title}, into {record.folder}")
+    show(records)
     results = record.results()
-    console.print(results_table(results, title))
+    Console().print(results_table(results, title))
     reason = why_missing(results) or experiment.method.no_inference
     draw_run(record, title)
     report = f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
     for text in filter(None, (reason, summary(results), size_summary(results), report)):
-        say(console, text)
+        say(text)
 
 
 def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:

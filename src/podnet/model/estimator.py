@@ -24,7 +24,7 @@ from podnet.model.changing import changing
 from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
 from podnet.model.lessons import Record, taught
 from podnet.model.loading import load_model
-from podnet.model.measure import UNMEASURED, best_inference, confidences, highest, tables
+from podnet.model.measure import UNMEASURED, best_inference, confidences, tables
 from podnet.model.model import Model
 from podnet.model.planning import planned
 from podnet.model.settings import OPTIONS
@@ -120,9 +120,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         """Whether each image looks like none of the classes; a share `rate` of images of known classes does, too."""
         if not 0 <= rate < 1:
             raise ValueError(f"rate is {rate}; give a share from 0 (never unknown) to below 1.")
-        scores, familiarity = self._scores(X), self.model_.familiarity
-        found: np.ndarray = (familiarity(highest(scores)) < familiarity.threshold(rate)).numpy()
-        return found
+        return self.model_.unknown(self._scores(X), rate).numpy()
 
     def save(self, path: str | Path) -> None:
         """Write the model file that `podnet learn` writes."""

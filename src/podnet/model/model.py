@@ -20,11 +20,12 @@ from torch import Tensor
 
 from podnet.data.images import to_tensors
 from podnet.data.photos import Photos
+from podnet.engine.extraction import Scores
 from podnet.engine.learner import Learner
 from podnet.errors import PodnetError, in_words, nearest, printable
 from podnet.io.tensors import save_tensors
 from podnet.metrics import INFERENCES
-from podnet.model.measure import Familiarity
+from podnet.model.measure import Familiarity, highest
 from podnet.model.settings import Settings
 
 FORMAT = 3  # of the files written; UPGRADES has the changes between formats
@@ -74,6 +75,10 @@ class Model:
     def familiarity(self) -> Familiarity:
         """Tells photos that look like its own from others; of a loaded model, which no longer changes."""
         return Familiarity(self.familiar)
+
+    def unknown(self, scores: Scores, rate: float) -> Tensor:
+        """Which photos (N,) look like none of the classes; that share of photos of known classes does, too."""
+        return self.familiarity(highest(scores)) < self.familiarity.threshold(rate)
 
     def exemplar_counts(self) -> list[int]:
         """How many photos are kept of each class, in the order of the classes."""
