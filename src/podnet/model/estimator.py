@@ -120,7 +120,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         """Whether each image looks like none of the classes; a share `rate` of images of known classes does, too."""
         if not 0 <= rate < 1:
             raise ValueError(f"rate is {rate}; give a share from 0 (never unknown) to below 1.")
-        return self.model_.unknown(self._scores(X), rate).numpy()
+        scores = self._scores(X)
+        return self.model_.unknown(scores, rate).numpy()
 
     def save(self, path: str | Path) -> None:
         """Write the model file that `podnet learn` writes."""

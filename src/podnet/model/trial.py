@@ -14,8 +14,7 @@ from podnet.errors import counted
 from podnet.grouping import positions_by_class
 from podnet.metrics import accuracy
 from podnet.model.measure import judged
-from podnet.model.settings import Choice, make_learner
-from podnet.nets.building import start_from
+from podnet.model.settings import Choice, new_learner
 from podnet.ridge import Fitted
 from podnet.scenario.tasks import Task
 
@@ -56,7 +55,10 @@ class Trial:
 
 
 def try_training(fixed: Learner, task: Task, choice: Choice, device: str) -> Generator[Iteration | Epoch, None, Trial]:
-    """Compare the features of the learner, which knows just this task, with a network trained on most of its photos."""
+    """Compare the features of the learner, which knows just this task, with a network trained on most of its photos.
+
+    `choice` is of the model that is trained.
+    """
     photos, kept = len(task.train_targets), fixed.kept
     chosen = judged(kept["targets"])
     if chosen.any() and accuracy(kept["left_out_cnn"][chosen].numpy(), kept["targets"][chosen].numpy()) >= ENOUGH:
@@ -71,9 +73,7 @@ def try_training(fixed: Learner, task: Task, choice: Choice, device: str) -> Gen
     targets = task.train_targets
     linear = Fitted(kept["features"][rest], targets[rest], task.seen).linear
     before = linear(kept["features"][measured].double()).argmax(1)
-    settings = replace(choice.settings, trained=True, keep="photos")
-    learner = make_learner(settings, choice.training, device)
-    start_from(learner.network.backbone, settings.backbone, choice.weights, settings.seed)
+    learner = new_learner(choice, device)
     yield from learner.learn(replace(task, train_images=task.train_images[rest], train_targets=targets[rest]))
     after = learner.predict(task.train_images[measured]).cnn.argmax(1)
     found = [accuracy(own.cpu().numpy(), targets[measured].numpy()) for own in (before, after)]
