@@ -26,6 +26,7 @@ from podnet.model.measure import (
     partly_forgotten,
     worse_on_old_classes,
 )
+from podnet.model.model import Model
 from podnet.model.planning import Lesson, planned, prepare
 from podnet.model.settings import FEW_FROM_NOTHING, OPTIONS
 from podnet.model.trial import Trial
@@ -94,13 +95,14 @@ def _compare_with_default(lesson: Lesson, device: str, workers: int) -> None:
         return
     default = planned(None, lesson.collection, {"train": "never"}, False, device)
     try:
-        entries = [record.entry for record in taught(default, device, workers) if isinstance(record, Learned)]
+        *_, model = taught(default, device, workers)
     except MissingPackageError:
         return
-    backbone, accuracy = default.choice.settings.backbone, entries[0]["accuracy"].get("cnn")
+    assert isinstance(model, Model)
+    accuracy = model.history[-1]["accuracy"].get("cnn")
     if accuracy is not None:
-        how = "each judged by a model that has not seen it"
-        say(f"for comparison: fixed features of {backbone} reach {accuracy:.1f} % on these photos, {how}")
+        reached = f"fixed features of {model.settings.backbone} reach {accuracy:.1f} % on these photos"
+        say(f"for comparison: {reached}, each judged by a model that has not seen it")
 
 
 def _from_nothing(lesson: Lesson) -> bool:

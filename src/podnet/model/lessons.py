@@ -66,13 +66,17 @@ def teach(
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; run the command again.")
-        made = yield from taught(lesson, device, workers, path)
-        made.save(path, exemplars)
+        for record in taught(lesson, device, workers, path):
+            if isinstance(record, Model):
+                record.save(path, exemplars)
+            else:
+                yield record
 
 
-def taught(lesson: Lesson, device: str, workers: int, path: Path | None = None) -> Generator[Record, None, Model]:
-    """The model after the lesson: with its network as it is, or trained if that is asked for or better in a trial.
+def taught(lesson: Lesson, device: str, workers: int, path: Path | None = None) -> Iterator[Record | Model]:
+    """Learn what is planned; the last of what it yields is the model.
 
+    Its network stays as it is, or is trained if that is asked for or better in a trial.
     Beside the model file `path`, if there is one, a checkpoint is kept for a call that continues.
     """
     if lesson.choice.trial and path and _restored(path, trained(lesson).digest(path)):
@@ -83,7 +87,7 @@ def taught(lesson: Lesson, device: str, workers: int, path: Path | None = None) 
         yield verdict
         if verdict.wins:
             model = yield from _learned(trained(lesson), device, workers, path)
-    return model
+    yield model
 
 
 def _learned(lesson: Lesson, device: str, workers: int, path: Path | None) -> Generator[Record, None, Model]:
