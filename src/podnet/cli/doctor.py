@@ -197,9 +197,10 @@ def _folders() -> Iterator[Finding]:
         ("lists of large photo folders are kept in", cache_folder(), "export XDG_CACHE_HOME=FOLDER"),
     ):
         words = f"{what} {printable(folder)}"
-        why = _cannot_write(folder)
-        choose = f", which cannot be written ({why}); choose another:"
-        yield Finding(words + choose, "note", command) if why else Finding(words)
+        if why := _cannot_write(folder):
+            yield Finding(f"{words}, which cannot be written ({why}); choose another:", "note", command)
+        else:
+            yield Finding(words)
     try:
         yield Finding(f"temporary files are in {printable(tempfile.gettempdir())}")
     except OSError as error:

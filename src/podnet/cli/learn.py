@@ -126,8 +126,8 @@ def _follow(records: Iterable[Record]) -> Learned:
                 say("starting over: the interrupted lesson had other photos or settings.")
                 say("To continue that one, stop now and repeat its command.")
             elif isinstance(record, Trial):
-                advice = f"; --minutes {record.minutes + 1:.0f} allows it, --train never hides this message"
-                say(record.words() + advice * record.too_long)
+                advice = f"; --minutes {record.too_long + 1:.0f} allows it, --train never hides this message"
+                say(record.words() + advice * bool(record.too_long))
             elif isinstance(record, Learned):
                 learned = record
     assert learned is not None

@@ -130,9 +130,8 @@ def failed_imports(process: subprocess.Popen[str], modules: Sequence[str]) -> di
                 found[module] = Failure(why, culprit)
         if left:
             module = left.pop(0)
-            found[module] = Failure(
-                f"the import ends the process (code {process.returncode})", module.partition(".")[0]
-            )
+            why = f"the import ends the process (code {process.returncode})"
+            found[module] = Failure(why, module.partition(".")[0])
             process = start_imports(left)
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -36,16 +37,16 @@ def say_skipped(skipped: Sequence[tuple[str, str]]) -> None:
         say_all([f"{name}: {why}" for name, why in skipped])
 
 
-def failure_of(work: Callable[[], object]) -> str:
-    """Do something of which more is to come; returns the error that ended it, or nothing."""
+@contextmanager
+def going_on(failed: list[str], what: str) -> Iterator[None]:
+    """Around something of which more is to come: an error is added to what failed."""
     try:
-        work()
-        return ""
+        yield
     except PodnetError as error:
-        return str(error)
+        failed.append(f"{what}: {error}")
     except Exception as error:
         traceback.print_exc()
-        return f"{type(error).__name__}: {error}"
+        failed.append(f"{what}: {type(error).__name__}: {error}")
 
 
 def say_failed(sentences: Sequence[str]) -> int:

@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from podnet.cli.given import Chosen, resumed
-from podnet.cli.printing import failure_of, say, say_failed
+from podnet.cli.printing import going_on, say, say_failed
 from podnet.errors import ConfigError, PodnetError
 from podnet.processes import is_member
 from podnet.report.averages import comparison_grid
@@ -51,9 +50,8 @@ def repeat(known: argparse.Namespace, wanted: dict[str, Any], perform: Perform) 
             say(f"{place} is done.")
             continue
         say(place)
-        going_on = partial(perform, run._replace(existing="resume"), _command(run, known))
-        if sentence := failure_of(going_on):
-            failed.append(f"{run.record.folder.name}: {sentence}")
+        with going_on(failed, run.record.folder.name):
+            perform(run._replace(existing="resume"), _command(run, known))
     _say_means(folder, [run.record for run in runs if _finished(run.record)])
     return say_failed(failed)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,29 +91,24 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str], added
     """
     for method in added:
         find_method(method)
-    if name == "all":
-        found = []
-        for benchmark in BENCHMARKS.values():
-            for method in added:
-                with suppress(ConfigError):
-                    benchmark = with_row(benchmark, method)
-            with suppress(ConfigError):
-                found.append(_narrowed(benchmark, rows, columns))
-        if not found:
-            raise ConfigError(
-                "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
-            )
-        return found
-    if name not in BENCHMARKS:
+    if name != "all" and name not in BENCHMARKS:
         given = "no table or figure given" if name is None else f"unknown table or figure {name!r}"
         hint = "" if name is None else nearest(name, BENCHMARKS)
         raise ConfigError(f"{given}; 'podnet reproduce --list' lists the names.{hint}")
-    return [_narrowed(reduce(with_row, added, BENCHMARKS[name]), rows, columns)]
-
-
-def _narrowed(benchmark: Benchmark, rows: Sequence[str], columns: Sequence[str]) -> Benchmark:
-    added = [row.label for row in benchmark.rows if row.added]
-    return narrowed(benchmark, [*rows, *added] if rows else (), columns)
+    found = []
+    where_it_fits = suppress(ConfigError) if name == "all" else nullcontext()
+    for benchmark in BENCHMARKS.values() if name == "all" else [BENCHMARKS[name]]:
+        for method in added:
+            with where_it_fits:
+                benchmark = with_row(benchmark, method)
+        with where_it_fits:
+            further = [row.label for row in benchmark.rows if row.added]
+            found.append(narrowed(benchmark, [*rows, *further] if rows else (), columns))
+    if not found:
+        raise ConfigError(
+            "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
+        )
+    return found
 
 
 def _plan(

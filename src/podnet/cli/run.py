@@ -31,9 +31,7 @@ from podnet.runs.loggers import logged, logger_names, loggers
 from podnet.runs.loop import Existing, Record, run
 
 
-def run_command(
-    known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser, arguments: list[str]
-) -> int:
+def run_command(known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser) -> int:
     """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
     wanted = given_options(known, words, parser)
     logger_names(known.logger)  # a mistake there should cost no run
@@ -48,7 +46,7 @@ def run_command(
         experiment.prepared(team, begins=chosen.existing != "resume")
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
-    _carry_out(chosen, known, arguments)
+    _carry_out(chosen, known, known.arguments)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from podnet.cli.display import show
 from podnet.cli.given import given_options, resumed
-from podnet.cli.printing import failure_of, plain_table, say, say_failed
+from podnet.cli.printing import going_on, plain_table, say, say_failed
 from podnet.cli.run_options import EXPERIMENT_OPTIONS
 from podnet.errors import ConfigError
 from podnet.io.files import locked
@@ -89,7 +88,7 @@ def _check(
 
 def _search(known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Axis], folder: Path) -> list[str]:
     """Carry out the trials that are not done; returns the messages of those that failed."""
-    failed = []
+    failed: list[str] = []
     usual = resolve(wanted)
     for count in range(1, known.trials + 1):
         there = trials_in(folder, axes)
@@ -104,16 +103,10 @@ def _search(known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Ax
         told = ", ".join(f"{option} {_text(value)}" for option, value in trial.values.items())
         say(f"trial {count} of {known.trials}: {told}{' is done.' * trial.record.is_finished()}")
         if not trial.record.is_finished():
-            if sentence := failure_of(partial(_perform, trial, wanted)):
-                failed.append(f"trial {count} ({told}): {sentence}")
-            else:
+            with going_on(failed, f"trial {count} ({told})"):
+                show(run(resolve(wanted | trial.values), trial.record, "resume"), lines=Notice)
                 say(f"  {known.inference.upper()} {number(trial.score(known.inference))}")
     return failed
-
-
-def _perform(trial: Trial, wanted: dict[str, Any]) -> None:
-    records = run(resolve(wanted | trial.values), trial.record, "resume")
-    show(records, lines=Notice)
 
 
 def _best(trials: Sequence[Trial], inference: str) -> Trial | None:

@@ -82,17 +82,16 @@ class Model:
 
     def exemplar_counts(self) -> list[int]:
         """How many photos are kept of each class, in the order of the classes."""
-        targets = self.learner.memory.targets
-        kept = [] if targets is None else targets.tolist()
-        return [kept.count(label) for label in range(len(self.classes))]
+        return self._per_class(self.learner.memory.targets)
 
     def kept_counts(self) -> list[int]:
         """Of how many photos of each class something is kept: their features, sums of them, or small copies."""
-        targets = self.learner.kept.get("targets")
-        if targets is None:
-            return self.exemplar_counts()
-        counted: list[int] = torch.bincount(targets, minlength=len(self.classes)).tolist()
-        return counted
+        return self._per_class(self.learner.kept.get("targets", self.learner.memory.targets))
+
+    def _per_class(self, targets: Tensor | None) -> list[int]:
+        none = torch.zeros(0, dtype=torch.int64)
+        counts: list[int] = torch.bincount(none if targets is None else targets, minlength=len(self.classes)).tolist()
+        return counts
 
     def label_of(self, name: str) -> int:
         if name not in self.names:
