@@ -183,24 +183,20 @@ def _suggest_settings(
     named = given.get("backbone", "" if weights == "none" else PRETRAINED)
     if named:
         require_known(named)
-    if (weights or default_weights(named)) == "none":
-        if train == "never":
-            raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
-        return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
+    from_nothing = (weights or default_weights(named)) == "none"
+    by_photos = _suggest_for_nothing(collection, on_gpu)
+    if from_nothing and train == "never":
+        raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
+    trained = {"trained": (True, "asked for"), "keep": ("photos", "for later training")}
+    if from_nothing:
+        return by_photos | trained
     expected = expected_images(named)
-    native = None if expected is None else (expected.size, f"native size of {named}")
     return {
         "backbone": (named, "pretrained, fast on a CPU"),  # unless it is given
-        "image_size": native or _suggest_for_nothing(collection, on_gpu)["image_size"],
+        "image_size": (expected.size, f"native size of {named}") if expected else by_photos["image_size"],
         "weights": (default_weights(named), "pretrained features need few photos"),
-        **_suggest_training_at_all(given, train == "always"),
+        **(trained if train == "always" else {}),
     }
-
-
-def _suggest_training_at_all(given: Mapping[str, Any], trained: bool) -> dict[str, Suggestion]:
-    if not trained:
-        return {}
-    return {"trained": (True, "asked for")} | ({} if "keep" in given else {"keep": ("photos", "for later training")})
 
 
 def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, Suggestion]:
