@@ -77,26 +77,19 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         hint = nearest(arguments[0], commands)
         raise ConfigError(f"podnet has no command '{printable(arguments[0])}'.{hint} See 'podnet --help'.")
-    known, unknown = parser.parse_known_args(arguments)
+    known, unknown = parser.parse_known_args(arguments, argparse.Namespace(arguments=arguments))
     if known.command is None:
         parser.print_help()
         return 0
-    if known.command == "run":
-        from podnet.cli.run import run_command
-
-        return run_command(known, unknown, commands["run"], arguments)
-    if known.command == "search":
-        from podnet.cli.search import search_command
-
-        return search_command(known, unknown, commands["search"])
-    if unknown:
+    open_ended = known.command in ("run", "search")  # they also take hyper-parameters of the method
+    if unknown and not open_ended:
         options = [option for action in commands[known.command]._actions for option in action.option_strings]
         hint = nearest(unknown[0], options)
         raise ConfigError(f"'podnet {known.command}' does not take {unknown[0]}.{hint}")
     module = import_module(f"podnet.cli.{MODULES.get(known.command, known.command)}")
-    command: Callable[[argparse.Namespace], int] = getattr(module, f"{known.command}_command")
+    command: Callable[..., int] = getattr(module, f"{known.command}_command")
     try:
-        return command(known)
+        return command(known, unknown, commands[known.command]) if open_ended else command(known)
     except NotAModelError as error:
         if known.command not in ORDER:
             raise

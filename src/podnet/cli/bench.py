@@ -18,7 +18,6 @@ from podnet.io.files import write_atomically
 
 
 def bench_command(known: argparse.Namespace) -> int:
-    console = Console()
     groups = known.groups or [name for name in GROUPS if not (known.quick and name in LONG)]
     for name in groups:
         if name not in GROUPS:
@@ -29,14 +28,14 @@ def bench_command(known: argparse.Namespace) -> int:
     if not output.parent.is_dir():
         raise ConfigError(f"the folder of {output} does not exist; create it or choose another --output.")
     words = "each value is the median of several rounds, with the lowest and the highest"
-    console.print(f"{counted(known.threads, 'thread')}; {words}", soft_wrap=True)
+    say(f"{counted(known.threads, 'thread')}; {words}")
     found: dict[str, Figure] = {}
     for name, figures in measured(groups, known.quick, known.threads):
         found |= figures
-        console.print(_table(name, figures))
+        Console().print(_table(name, figures))
         # After each group, so that interrupting the next one loses nothing.
         write_atomically(output, json.dumps({key: asdict(value) for key, value in found.items()}, indent=2) + "\n")
-    say(console, f"written: {output}")
+    say(f"written: {output}")
     return 0
 
 

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from podnet.cli.display import show
 from podnet.cli.printing import say
-from podnet.engine.training import Epoch
 from podnet.errors import ConfigError
 from podnet.processes import keep_freed_memory
 from podnet.report.averages import comparison_grid
@@ -21,9 +20,8 @@ from podnet.report.grid import Grid
 from podnet.report.plots import Line, Panel, colour_of, figure_of, save_figure
 from podnet.report.results import Results, number
 from podnet.runs.config import resolve
-from podnet.runs.experiment import Experiment
 from podnet.runs.folder import Run
-from podnet.runs.loop import run
+from podnet.runs.loop import Notice, TaskDone, TaskStarted, run
 
 METHODS = {"finetuning": "fine-tuning", "replay": "replay", "podnet": "PODNet"}
 INTRO = (
@@ -48,7 +46,8 @@ def demo_command(known: argparse.Namespace) -> int:
     series: dict[str, Results] = {}
     for place, (name, label) in enumerate(METHODS.items(), start=1):
         console.print(f"\n{place} of {len(METHODS)}: {label}", highlight=False)
-        _learn(resolve({"method": name, **PROTOCOL, "seed": known.seed}), runs[name], console)
+        experiment = resolve({"method": name, **PROTOCOL, "seed": known.seed})
+        show(run(experiment, runs[name], "replace"), lines=TaskStarted | TaskDone | Notice)  # no losses
         series[name] = runs[name].results()
     kept = [f"{METHODS[name]} {measured(results, 'first')[-1]:.0f} %" for name, results in series.items()]
     moral = f"Accuracy on the first five digits, after all ten: {', '.join(kept)}."
@@ -58,14 +57,8 @@ def demo_command(known: argparse.Namespace) -> int:
     groups = {METHODS[name]: [record] for name, record in runs.items()}
     contents: list[Grid | Captioned] = [Captioned("What is still known", figure), comparison_grid(groups, "Averages")]
     page = write_report(output, "Forgetting on the digits", INTRO, contents, [(METHODS[n], r) for n, r in runs.items()])
-    say(console, f"picture: {picture}\npage:    {page}")
+    say(f"picture: {picture}\npage:    {page}")
     return 0
-
-
-def _learn(experiment: Experiment, record: Run, console: Console) -> None:
-    """With one line per task, or progress bars on a terminal."""
-    records = run(experiment, record, "replace")
-    show((each for each in records if console.is_terminal or not isinstance(each, Epoch)), console)
 
 
 def measured(results: Results, measure: str) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -21,24 +22,16 @@ from podnet.errors import some
 from podnet.runs.loop import Notice, Record, TaskDone, TaskStarted
 
 
-def show(records: Iterable[Record], console: Console) -> None:
-    """Follow a run to its end."""
-    if console.is_terminal:
-        _show_bars(records, console)
-    else:
-        for record in records:
-            if text := _line(record):
-                say(console, text)
+def bar(*more: ProgressColumn, transient: bool = True) -> Progress:
+    """A bar on a terminal, nothing elsewhere: name, progress, elapsed and remaining time, and what else is given."""
+    console, name = Console(), TextColumn("{task.description}")
+    columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), *more)
+    return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
 
 
-def bar() -> tuple[ProgressColumn, ...]:
-    """The columns of a progress bar: name, progress, elapsed and remaining time."""
-    name = TextColumn("{task.description}")
-    return name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-
-
-def _show_bars(records: Iterable[Record], console: Console) -> None:
-    with Progress(*bar(), TextColumn("{task.fields[losses]}"), console=console, transient=True) as progress:
+def show(records: Iterable[Record], lines: Any = Record) -> None:
+    """Follow a run to its end. `lines`: the kinds of records to print a line about where there is no terminal."""
+    with bar(TextColumn("{task.fields[losses]}")) as progress:
         tasks = progress.add_task("tasks", total=None, losses="")
         phase = progress.add_task("", total=None, losses="")
         number = 0
@@ -48,16 +41,17 @@ def _show_bars(records: Iterable[Record], console: Console) -> None:
                 progress.update(tasks, total=record.tasks, completed=number)
             elif isinstance(record, Iteration):
                 done, total = steps(record)
-                name = f"task {number}, {record.phase}, epoch {record.epoch + 1}"
                 if done == 1:
                     progress.reset(phase, total=total)
+                name = f"task {number}, {record.phase}, epoch {record.epoch + 1}"
                 progress.update(phase, description=name, total=total, completed=done)
             elif isinstance(record, Epoch):
                 progress.update(phase, losses=_losses(record))
-            if not isinstance(record, Epoch) and (text := _line(record)):
-                progress.console.print(text, markup=False, highlight=False)
-            if isinstance(record, TaskDone):
+            elif isinstance(record, TaskDone):
                 progress.update(tasks, advance=1)
+            wanted = isinstance(record, lines) if progress.disable else not isinstance(record, Epoch)
+            if wanted and (text := _line(record)):
+                say(text)
 
 
 def _line(record: Record) -> str | None:

@@ -21,11 +21,12 @@ from podnet.cli.packages import (
     REINSTALL,
     TOOLS,
     Failure,
-    ImportTrial,
     Package,
+    failed_imports,
     is_below,
     is_beyond,
     origin,
+    start_imports,
     wanted_packages,
 )
 from podnet.errors import Finding, MissingPackageError, PodnetError, printable
@@ -38,10 +39,10 @@ WORDS = {"ok": "ok    ", "note": "  -   ", "broken": "BROKEN"}
 
 def doctor_command(known: argparse.Namespace | None = None) -> int:
     packages = wanted_packages()
-    imported = [package for package in packages if package.extra not in TOOLS and package.version]
-    trial = ImportTrial([package.module for package in imported])
+    modules = [package.module for package in packages if package.extra not in TOOLS and package.version]
+    imports = start_imports(modules)
     broken = [tell(title, _guarded(look)) for title, look in SECTIONS.items()]
-    broken.append(tell("packages", _packages(packages, trial.failures())))
+    broken.append(tell("packages", _packages(packages, failed_imports(imports, modules))))
     print("\nSomething is broken; the commands above fix it." if any(broken) else "\nNothing is broken.")
     return int(any(broken))
 
@@ -119,9 +120,8 @@ def _compared_convolution(capability: str, file: str) -> Finding:
     try:
         kernels.load(file)
     except (OSError, ImportError) as error:
-        return Finding(
-            f"podnet's cannot be loaded: {' '.join(str(error).split())}", "broken", f"{REINSTALL} {origin()}"
-        )
+        words = f"podnet's cannot be loaded: {' '.join(str(error).split())}"
+        return Finding(words, "broken", f"{REINSTALL} {origin()}")
     draws = torch.Generator().manual_seed(0)
     maps, weight = (torch.randn(shape, generator=draws) for shape in ((2, 16, 32, 32), (16, 16, 3, 3)))
     expected = conv2d(maps, weight, padding=1)
@@ -196,18 +196,16 @@ def _folders() -> Iterator[Finding]:
         ("runs are written below", Path.cwd(), "podnet run --output FOLDER"),
         ("lists of large photo folders are kept in", cache_folder(), "export XDG_CACHE_HOME=FOLDER"),
     ):
+        words = f"{what} {printable(folder)}"
         if why := _cannot_write(folder):
-            yield Finding(
-                f"{what} {printable(folder)}, which cannot be written ({why}); choose another:", "note", command
-            )
+            yield Finding(f"{words}, which cannot be written ({why}); choose another:", "note", command)
         else:
-            yield Finding(f"{what} {printable(folder)}")
+            yield Finding(words)
     try:
         yield Finding(f"temporary files are in {printable(tempfile.gettempdir())}")
     except OSError as error:
-        yield Finding(
-            f"no folder for temporary files can be written ({error.strerror})", "broken", "export TMPDIR=FOLDER"
-        )
+        words = f"no folder for temporary files can be written ({error.strerror})"
+        yield Finding(words, "broken", "export TMPDIR=FOLDER")
     chromium = os.environ.get("PODNET_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     words = "no Chromium: tests of the page are skipped; any browser shows the page"
     yield Finding(f"browser for the tests of the page: {printable(chromium)}") if chromium else Finding(words, "note")
@@ -227,15 +225,11 @@ def _packages(packages: list[Package], failures: dict[str, Failure]) -> Iterator
     """What is always needed, then each extra in one line, and after it what is broken in it."""
     for extra, members in groupby(packages, key=lambda package: package.extra):
         group = list(members)
-        missing = [package for package in group if package.version is None]
+        missing = [package.name for package in group if package.version is None]
         there = ", ".join(f"{package.name} {package.version}" for package in group if package.version)
         title = f"podnet[{extra}]" if extra else "needed"
-        if missing and not extra:
-            for package in missing:
-                yield Finding(f"{package.name} is missing", "broken", f"pip install '{package.name}{package.bounds}'")
-        if missing and extra:
-            names = ", ".join(package.name for package in missing)
-            yield Finding(f"{title}: not installed: {names}", "note", f"pip install 'podnet[{extra}]'")
+        if extra and missing:
+            yield Finding(f"{title}: not installed: {', '.join(missing)}", "note", f"pip install '{title}'")
         elif there:
             yield Finding(f"{title}: {there}")
         for package in group:
@@ -243,17 +237,17 @@ def _packages(packages: list[Package], failures: dict[str, Failure]) -> Iterator
 
 
 def _package(package: Package, failure: Failure | None) -> Iterator[Finding]:
-    """What is wrong with an installed package."""
-    installed, wanted = package.version, f"{package.name}{package.bounds}"
+    """What is wrong with a package."""
+    name, installed, bounds = package.name, package.version, package.bounds
     if installed is None:
-        return
-    if is_below(installed, package.bounds):
-        yield Finding(f"{package.name} {installed} is too old", "broken", f"pip install '{wanted}'")
+        if not package.extra:
+            yield Finding(f"{name} is missing", "broken", f"pip install '{name}{bounds}'")
+    elif is_below(installed, bounds):
+        yield Finding(f"{name} {installed} is too old", "broken", f"pip install '{name}{bounds}'")
     elif failure:
-        words = f"{package.name} {installed} cannot be imported: {failure.why}"
-        yield Finding(words, "broken", failure.command)
-    elif is_beyond(installed, package.bounds):
-        yield Finding(f"{package.name} {installed} is newer than what is tested ({package.bounds})", "note")
+        yield Finding(f"{name} {installed} cannot be imported: {failure.why}", "broken", failure.command)
+    elif is_beyond(installed, bounds):
+        yield Finding(f"{name} {installed} is newer than what is tested ({bounds})", "note")
 
 
 SECTIONS: dict[str, Callable[[], Iterator[Finding]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,20 +14,19 @@ from torch import Tensor
 
 from podnet.cli.model_options import reject_rate, workers
 from podnet.cli.printing import INFERENCE_NAMES, percent, plain_table, say, say_skipped
-from podnet.data.collection import read_collection, refuse_lookalikes
+from podnet.data.collection import Photo, read_collection, refuse_lookalikes
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.extraction import Scores
 from podnet.errors import DataError, counted, printable
 from podnet.io.files import expanded
 from podnet.model.loading import load_model
-from podnet.model.measure import Measured, highest, measure
+from podnet.model.measure import Measured, measure
 from podnet.model.model import Model
 from podnet.report.plots import confusion, confusion_shares, require_picture, write_figure
 
 
 def evaluate_command(known: argparse.Namespace) -> int:
-    console = Console()
     reject = reject_rate(known)
     if known.confusion:
         require_picture(Path(known.confusion))
@@ -41,35 +41,32 @@ def evaluate_command(known: argparse.Namespace) -> int:
         raise DataError(
             f"the model knows none of these classes: {', '.join(unknown[:5])}; give photos of classes it knows."
         )
-    files = tuple(photo.source for photo in usable.photos)
+    strangers = collection.of(unknown).photos
     targets = torch.tensor([label_of[photo.label] for photo in usable.photos])
     with with_threads(known.threads):
-        scores = model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
-        strangers = tuple(photo.source for photo in collection.of(unknown).photos)
-        count = workers(known, len(strangers))
-        others = model.learner.predict(Photos(strangers, model.settings.image_size, count)) if strangers else None
+        scores = _scores(model, usable.photos, known)
+        found = {f"these photos (--reject {reject})": scores}
+        if strangers:
+            found[f"{counted(len(strangers), 'photo')} of unknown classes"] = _scores(model, strangers, known)
     measured = measure(scores, targets, len(model.names))
-    console.print(_table(model.names, targets, measured))
+    Console().print(_table(model.names, targets, measured))
     if known.confusion:
         _draw(Path(known.confusion), path.stem, model.names, targets, measured)
     if reject and len(model.familiar):
-        called = _called_unknown(model, scores, reject)
-        say(console, f"called unknown: {called:.1f} % of these photos (--reject {reject})")
-        if others is not None:
-            called = _called_unknown(model, others, reject)
-            say(console, f"called unknown: {called:.1f} % of {counted(len(strangers), 'photo')} of unknown classes")
+        for which, of_these in found.items():
+            share = float(model.unknown(of_these, reject).float().mean())
+            say(f"called unknown: {100 * share:.1f} % of {which}")
     if unknown:
-        say(console, f"unknown classes, not part of the accuracy: {', '.join(unknown)}")
-    say_skipped(console, collection.skipped)
+        say(f"unknown classes, not part of the accuracy: {', '.join(unknown)}")
+    say_skipped(collection.skipped)
     if known.confusion:
-        say(console, f"confusion matrix: {printable(known.confusion)}")
+        say(f"confusion matrix: {printable(known.confusion)}")
     return 0
 
 
-def _called_unknown(model: Model, scores: Scores, rate: float) -> float:
-    """The share of photos, in percent, that look like none of the classes."""
-    familiar = model.familiarity(highest(scores))
-    return 100 * float((familiar < model.familiarity.threshold(rate)).float().mean())
+def _scores(model: Model, photos: Sequence[Photo], known: argparse.Namespace) -> Scores:
+    files = tuple(photo.source for photo in photos)
+    return model.learner.predict(Photos(files, model.settings.image_size, workers(known, len(files))))
 
 
 def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> Table:
@@ -84,7 +81,6 @@ def _table(names: list[str], targets: Tensor, measured: dict[str, Measured]) -> 
 
 
 def _draw(picture: Path, title: str, names: list[str], targets: Tensor, measured: dict[str, Measured]) -> None:
-    matrices = {
-        inference: confusion_shares(each.predicted, targets.numpy(), len(names)) for inference, each in measured.items()
-    }
+    labels, count = targets.numpy(), len(names)
+    matrices = {name: confusion_shares(each.predicted, labels, count) for name, each in measured.items()}
     write_figure(confusion(matrices, names, title), picture)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
-
 from podnet.cli.model_options import output_of, reject_rate
 from podnet.cli.printing import megabytes, say
 from podnet.errors import PodnetError, counted, printable
@@ -14,7 +12,6 @@ from podnet.model.loading import load_model
 
 
 def export_command(known: argparse.Namespace) -> int:
-    console = Console()
     path = expanded(known.model)
     model = load_model(path)
     if known.format == "podnet":
@@ -22,10 +19,7 @@ def export_command(known: argparse.Namespace) -> int:
             raise PodnetError("--input is for onnx; --format podnet writes a model file. Leave --input out.")
         output = output_of(known, path.with_name(f"{path.stem}-small{path.suffix}"))
         model.save(output, exemplars=False)
-        say(
-            console,
-            f"exported without photos: {printable(output)} ({megabytes(output)}); it can predict but not learn more",
-        )
+        say(f"exported without photos: {printable(output)} ({megabytes(output)}); it can predict but not learn more")
         return 0
     from podnet.model.export import ENDINGS, Input, Wanted, export
 
@@ -35,6 +29,6 @@ def export_command(known: argparse.Namespace) -> int:
     checked = export(model, output, wanted)
     made, kept = counted(checked.count, "generated image"), counted(checked.count, "photo")
     what = f"{made} (the model keeps no photos)" if checked.made else f"{kept} kept in the model"
-    say(console, f"checked on {what}: the confidences differ by at most {checked.difference:.1e}")
-    say(console, f"exported: {printable(output)} ({megabytes(output)})")
+    say(f"checked on {what}: the confidences differ by at most {checked.difference:.1e}")
+    say(f"exported: {printable(output)} ({megabytes(output)})")
     return 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
-
 from podnet.cli.printing import say
 from podnet.errors import counted, printable
 from podnet.io.files import expanded
@@ -16,21 +14,18 @@ from podnet.model.loading import load_model
 
 def forget_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
-    console = Console()
     for name, photos in forget(path, known.classes).items():
-        kept = counted(photos, "photo")
-        say(console, f"forgot {printable(name)}: removed its name and all data kept from its {kept}")
+        say(f"forgot {printable(name)}: removed its name and all data kept from its {counted(photos, 'photo')}")
     if load_model(path).settings.keep == "sums":
-        say(console, "not removed: the sums over all photos still contain the variation among these photos.")
-        say(console, "A model made with --keep features or --keep photos forgets completely.")
+        say("not removed: the sums over all photos still contain the variation among these photos.")
+        say("A model made with --keep features or --keep photos forgets completely.")
     else:
-        say(console, "checked: the file contains no data from those photos. Other copies of the file still do.")
+        say("checked: the file contains no data from those photos. Other copies of the file still do.")
     return 0
 
 
 def undo_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
     undo(path)
-    known_now = counted(len(load_model(path).classes), "class")
-    say(Console(), f"{printable(path)}: undid the last lesson; {known_now}")
+    say(f"{printable(path)}: undid the last lesson; {counted(len(load_model(path).classes), 'class')}")
     return 0

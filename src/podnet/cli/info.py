@@ -20,32 +20,28 @@ from podnet.model.model import Model
 
 
 def info_command(known: argparse.Namespace) -> int:
-    console = Console()
     path = expanded(known.model)
     model = load_model(path)
-    counts = model.kept_counts()
     table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
-    for record, kept in zip(model.classes, counts, strict=True):
+    for record, kept in zip(model.classes, model.kept_counts(), strict=True):
         then, now = then_and_now(model.history, record.name)
         table.add_row(Text(record.name), record.learned, str(record.photos), str(kept), percent(then), percent(now))
-    console.print(table)
+    Console().print(table)
     history = plain_table("call", "date", "new classes", "photos", *INFERENCE_NAMES.values(), "seconds")
     for number, entry in enumerate(model.history, start=1):
         accuracy = [percent(entry["accuracy"].get(inference)) for inference in INFERENCES]
         new = f"{len(entry['new'])}" + (f" and {len(entry['refreshed'])} refreshed" if entry["refreshed"] else "")
         history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
-    console.print(history)
-    settings = ", ".join(f"{name} {value}" for name, value in vars(model.settings).items())
-    say(console, f"settings: {settings}")
-    say(console, f"{_kept(model)}; {megabytes(path)}")
-    say(console, accuracy_words(model.history[-1], model.settings.trained, model.settings.keep))
+    Console().print(history)
+    say("settings: " + ", ".join(f"{name} {value}" for name, value in vars(model.settings).items()))
+    say(f"{_kept(model)}; {megabytes(path)}")
+    say(accuracy_words(model.history[-1], model.settings.trained, model.settings.keep))
     if not model.can_learn:
-        say(console, "Saved without data from its photos: the model can predict but not learn more.")
+        say("Saved without data from its photos: the model can predict but not learn more.")
     if interrupted(path):
-        left = printable(checkpoint_file(path))
-        say(console, f"A learn command was interrupted. Repeat it to continue, or delete {left}.")
+        say(f"A learn command was interrupted. Repeat it to continue, or delete {printable(checkpoint_file(path))}.")
     if can_undo(path):
-        say(console, "The last lesson can be undone with podnet undo.")
+        say("The last lesson can be undone with podnet undo.")
     return 0
 
 
@@ -66,5 +62,5 @@ def card_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
     output = output_of(known, path.with_suffix(".md"))
     write_atomically(output, card(load_model(path), path.stem))
-    say(Console(), f"model card: {printable(output)}")
+    say(f"model card: {printable(output)}")
     return 0

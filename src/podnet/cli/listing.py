@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from podnet.cli.printing import say
 from podnet.data import SOURCES
 from podnet.methods import METHODS
 from podnet.runs.config import describe, resolve
@@ -17,8 +18,8 @@ def methods_command(known: argparse.Namespace) -> int:
     console = Console()
     if known.name is None:
         console.print(_methods_table())
-        console.print("Where exemplars are not needed, --memory-per-class 0 runs without a memory.", highlight=False)
-        console.print("'podnet methods NAME' lists the hyper-parameters of a method.", highlight=False)
+        say("Where exemplars are not needed, --memory-per-class 0 runs without a memory.")
+        say("'podnet methods NAME' lists the hyper-parameters of a method.")
         return 0
     method_class = type(resolve({"method": known.name}).method)
     title = escape(method_class.summary)  # it may be a user's own
@@ -30,7 +31,7 @@ def methods_command(known: argparse.Namespace) -> int:
     for recipe, families in method_class.recipes.items():
         for family, values in families.items():
             words = ", ".join(f"--{option.replace('_', '-')} {value}" for option, value in values.items())
-            console.print(f"--recipe {recipe}, on {family}: {words}", highlight=False)
+            say(f"--recipe {recipe}, on {family}: {words}")
     return 0
 
 

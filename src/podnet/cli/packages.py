@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, requires, version
-from typing import IO
 from urllib.parse import unquote
 
 MODULES = {  # of distributions that are imported by another name
@@ -89,8 +88,7 @@ def is_beyond(installed: str, bounds: str) -> bool:
 
 def _numbers(text: str) -> list[int]:
     """ "2.13.0+cpu" -> [2, 13, 0]."""
-    release = re.match(r"[\d.]*", text)
-    return [int(part) for part in (release.group() if release else "").split(".") if part]
+    return [int(part) for part in re.split(r"[^\d.]", text)[0].split(".") if part]
 
 
 @dataclass(frozen=True)
@@ -109,46 +107,33 @@ class Failure:
         return f"{REINSTALL} {found[0]}=={version(found[0]).partition('+')[0]}"
 
 
-class ImportTrial:
-    """Imports of modules in another process, which goes on while this one does something else."""
-
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._left = list(modules)
-        self._process = _start(self._left)
-
-    def failures(self) -> dict[str, Failure]:
-        """The modules that cannot be imported. One that ends the process is skipped: the others are tried."""
-        found = {}
-        while self._left:
-            output, code = _ended(self._process)
-            for line in output.splitlines():
-                self._left.pop(0)
-                module, culprit, why = line.split("\t")
-                if why:
-                    found[module] = Failure(why, culprit)
-            if self._left:
-                module = self._left.pop(0)
-                found[module] = Failure(f"the import ends the process (code {code})", module.partition(".")[0])
-                self._process = _start(self._left)
-        return found
-
-
-def _start(modules: Sequence[str]) -> subprocess.Popen[str]:
+def start_imports(modules: Sequence[str]) -> subprocess.Popen[str]:
+    """A process that imports modules, while this one does something else."""
     command = [sys.executable, "-m", "podnet.cli.packages", *modules]
-    silent = subprocess.DEVNULL
-    return subprocess.Popen(
-        command, stdin=silent, stdout=subprocess.PIPE, stderr=silent, text=True, env=os.environ | OFFLINE
-    )
+    to, silent = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=silent, stdout=to, stderr=silent, text=True, env=os.environ | OFFLINE)
 
 
-def _ended(process: subprocess.Popen[str]) -> tuple[str, int]:
-    """What the process told, and its exit code; one that hangs is ended."""
-    try:
-        output, _ = process.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, _ = process.communicate()
-    return output, process.returncode
+def failed_imports(process: subprocess.Popen[str], modules: Sequence[str]) -> dict[str, Failure]:
+    """The modules that cannot be imported. One that ends the process, or hangs, is skipped: the others are tried."""
+    left, found = list(modules), {}
+    while left:
+        try:
+            output, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+        for line in output.splitlines():
+            left.pop(0)
+            module, culprit, why = line.split("\t")
+            if why:
+                found[module] = Failure(why, culprit)
+        if left:
+            module = left.pop(0)
+            why = f"the import ends the process (code {process.returncode})"
+            found[module] = Failure(why, module.partition(".")[0])
+            process = start_imports(left)
+    return found
 
 
 def _try(module: str) -> tuple[str, str]:
@@ -175,14 +160,9 @@ def _culprit(error: BaseException) -> str:
     return others[-1] if others else ""
 
 
-def main(out: IO[str]) -> None:
-    for module in sys.argv[1:]:
-        print(module, *_try(module), sep="\t", file=out, flush=True)
-
-
 if __name__ == "__main__":
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print goes elsewhere
-    main(told)
-    told.close()
+    for module in sys.argv[1:]:
+        print(module, *_try(module), sep="\t", file=told, flush=True)
     os._exit(0)  # threads that a package started do not matter

@@ -57,11 +57,10 @@ def _sources(words: Iterable[str]) -> tuple[list[NamedSource], list[str]]:
     files: dict[str, Path | bytes] = {}
     empty = []
     for word in words:
-        found = list(_meant(word))
+        found = dict(_meant(word))
+        files |= found
         if not found:
             empty.append(word)
-        for name, source in found:
-            files.setdefault(name, source)
     return list(files.items()), empty
 
 

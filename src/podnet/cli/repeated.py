@@ -6,15 +6,14 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from podnet.cli.given import Chosen, resumed
-from podnet.cli.printing import failure_of, say, say_failed
+from podnet.cli.printing import going_on, say, say_failed
 from podnet.errors import ConfigError, PodnetError
 from podnet.processes import is_member
 from podnet.report.averages import comparison_grid
@@ -37,7 +36,6 @@ def is_repeated(known: argparse.Namespace) -> bool:
 
 def repeat(known: argparse.Namespace, wanted: dict[str, Any], perform: Perform) -> int:
     """Perform all runs, one after the other, and print the mean; a run that fails does not stop the others."""
-    console = Console()
     folder = _folder(known, wanted)
     runs = _chosen_runs(known, wanted, folder)
     _check(runs, known)
@@ -49,14 +47,13 @@ def repeat(known: argparse.Namespace, wanted: dict[str, Any], perform: Perform) 
     for number, run in enumerate(runs, start=1):
         place = f"{number} of {len(runs)}: {run.record.folder.name}"
         if _finished(run.record) and not known.logger:  # loggers also write runs that are over
-            say(console, f"{place} is done.")
+            say(f"{place} is done.")
             continue
-        say(console, place)
-        going_on = partial(perform, run._replace(existing="resume"), _command(run, known))
-        if sentence := failure_of(going_on):
-            failed.append(f"{run.record.folder.name}: {sentence}")
-    _say_means(console, folder, [run.record for run in runs if _finished(run.record)])
-    return say_failed(console, failed)
+        say(place)
+        with going_on(failed, run.record.folder.name):
+            perform(run._replace(existing="resume"), _command(run, known))
+    _say_means(folder, [run.record for run in runs if _finished(run.record)])
+    return say_failed(failed)
 
 
 def _folder(known: argparse.Namespace, wanted: Mapping[str, Any]) -> Path:
@@ -91,13 +88,13 @@ def _variants(known: argparse.Namespace) -> dict[str, dict[str, str]]:
     """The name of each run and the options that it has alone."""
     seeds, orders = _listed("seed", known.seeds, known.seed), _listed("order", known.orders, known.order)
     variants = {}
-    for order in orders or [""]:
-        for seed in seeds or [""]:
-            name = f"order-{Path(order).stem.replace(':', '')}" if order else ""
-            name = "-".join(filter(None, [name, f"seed-{seed}" if seed else ""]))
-            if name in variants:
-                raise ConfigError(f"two of the orders {known.orders} have the name {name}; rename one of the files.")
-            variants[name] = ({"order": order} if order else {}) | ({"seed": seed} if seed else {})
+    each_order, each_seed = [{"order": order} for order in orders], [{"seed": seed} for seed in seeds]
+    for order, seed in product(each_order or [{}], each_seed or [{}]):
+        options = order | seed
+        name = "-".join(f"{option}-{Path(value).stem.replace(':', '')}" for option, value in options.items())
+        if name in variants:
+            raise ConfigError(f"two of the orders {known.orders} have the name {name}; rename one of the files.")
+        variants[name] = options
     return variants
 
 
@@ -110,14 +107,12 @@ def _chosen_runs(known: argparse.Namespace, wanted: dict[str, Any], folder: Path
         return [Chosen(run, resumed(run, wanted), "resume") for run in there.values()]
     variants = _variants(known)
     recorded = as_it_ran(next(iter(there.values())).config()) if there else {}
-    runs = []
-    for name, own in variants.items():
-        record = there.get(name, Run(folder / name))
-        if name in there:
-            runs.append(Chosen(record, resumed(record, wanted | own), "resume"))
-        else:
-            runs.append(Chosen(record, resolve(recorded | wanted | own), "replace" if known.overwrite else "refuse"))
-    return runs
+    return [
+        Chosen(there[name], resumed(there[name], wanted | own), "resume")
+        if name in there
+        else Chosen(Run(folder / name), resolve(recorded | wanted | own), "replace" if known.overwrite else "refuse")
+        for name, own in variants.items()
+    ]
 
 
 def _check(runs: Sequence[Chosen], known: argparse.Namespace) -> None:
@@ -165,14 +160,14 @@ def _command(run: Chosen, known: argparse.Namespace) -> list[str]:
     return ["run", "--resume", str(run.record.folder), *loggers, *changed]
 
 
-def _say_means(console: Console, folder: Path, done: Sequence[Run]) -> None:
+def _say_means(folder: Path, done: Sequence[Run]) -> None:
     """One line for each inference: mean ± sample standard deviation over the finished runs."""
     if not done:
         return
     grid = comparison_grid({method_name(done[0].config()): done}, "")
     deviation = "mean ± sample standard deviation, " if len(done) > 1 else ""
-    say(console, f"{deviation}n = {len(done)}:")
+    say(f"{deviation}n = {len(done)}:")
     for label, cells in grid.rows:
         words = [f"{column} {spread(cell.ours)}" for column, cell in zip(grid.columns, cells, strict=True)]
-        say(console, f"  {label}: {', '.join(words[:MEANT])}")
-    say(console, f"tables and curves: podnet report {folder}")
+        say(f"  {label}: {', '.join(words[:MEANT])}")
+    say(f"tables and curves: podnet report {folder}")

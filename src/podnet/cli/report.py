@@ -6,15 +6,14 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from podnet.cli.printing import say
+from podnet.cli.printing import print_grids, say
 from podnet.errors import PodnetError, counted
 from podnet.report.averages import comparison_grid, size_grid, transfer_grid
 from podnet.report.compare import Captioned, comparison_panel, described, grouped, write_report
-from podnet.report.grid import Grid, rich_tables
+from podnet.report.grid import Grid
 from podnet.report.plots import figure_of
 from podnet.report.results import progress
 from podnet.report.tables import accuracy_table, differing_options, settings_table
@@ -26,26 +25,25 @@ LABEL_WIDTH, RUN_WIDTH = 12, 20  # terminal columns of the first column, and of 
 
 def report_command(known: argparse.Namespace) -> int:
     """Write the report of these runs into a folder, and print its table."""
-    console = Console()
     output = Path(known.output)
     if output.is_file():
         raise PodnetError(f"the report needs a folder, and {known.output} is a file; choose another --output.")
-    runs = _find_runs(known.runs, console)
+    runs = _find_runs(known.runs)
     groups = grouped(runs)
     pairs = [(label, run) for label, members in groups.items() for run in members]
     grids = _grids(groups)
     curves = Captioned("Accuracy on all classes seen", figure_of([comparison_panel(groups, "")]))
     intro = "All numbers in percent; lower forgetting is better."
     path = write_report(output, f"Report of {counted(len(runs), 'run')}", intro, [*grids, curves], pairs)
-    _print(grids, console)
-    say(console, f"report: {path}")
+    print_grids(grids)
+    say(f"report: {path}")
     return 0
 
 
 def compare_command(known: argparse.Namespace) -> int:
     """Put runs side by side in the terminal: settings that differ, accuracy after each task, averages."""
     console = Console()
-    runs = _find_runs(known.runs, console)
+    runs = _find_runs(known.runs)
     labels = _labels(runs)
     configs = [{"folder": str(run.folder), **run.config()} for run in runs]
     series = [run.results() for run in runs]
@@ -56,7 +54,7 @@ def compare_command(known: argparse.Namespace) -> int:
             console.print(settings_table(labels[block], configs[block], options), "")
     for block in blocks:
         console.print(accuracy_table(labels[block], series[block]), "")
-    _print(_grids(grouped(runs)), console)
+    print_grids(_grids(grouped(runs)))
     return 0
 
 
@@ -66,25 +64,17 @@ def _grids(groups: Mapping[str, Sequence[Run]]) -> list[Grid]:
     return [averages, transfer, *([size] if size else [])]
 
 
-def _print(grids: Sequence[Grid], console: Console) -> None:
-    for grid in grids:
-        console.print(*rich_tables(grid, console.width), sep="\n")
-
-
-def _find_runs(folders: Sequence[str], console: Console) -> list[Run]:
+def _find_runs(folders: Sequence[str]) -> list[Run]:
     """The runs in or below these folders; runs below that have no results are left out with a note."""
     found: dict[Path, Run] = {}
     for folder in folders:
         runs = _runs_of(Path(folder))
-        faults = {} if len(runs) == 1 else {run.folder: fault for run in runs if (fault := _fault(run))}
-        started = [run for run in runs if run.folder not in faults and _whole_results(run)]
-        for path, fault in faults.items():
-            say(console, f"note: skipped {path}, which {fault}.")
+        started = [run for run in runs if _is_started(run, alone=len(runs) == 1)]
         if not started:
             raise PodnetError(f"nothing to show: no task is finished in {folder} yet.")
         shown = _without_first_tasks(started)
         if left_out := len(started) - len(shown):
-            say(console, f"note: skipped {counted(left_out, 'run')} in {folder} with only a shared first task.")
+            say(f"note: skipped {counted(left_out, 'run')} in {folder} with only a shared first task.")
         found |= {run.folder.resolve(): run for run in _by_label(shown)}
     return list(found.values())
 
@@ -111,19 +101,22 @@ def _by_label(runs: Sequence[Run]) -> list[Run]:
     return [run for _, run in sorted(described(runs), key=words)]
 
 
-def _fault(run: Run) -> str:
-    """Why a run cannot be shown; empty if it can."""
+def _is_started(run: Run, alone: bool) -> bool:
+    """Whether a run has results to show; if it is not the only one, a note says why it has none."""
+    why = "has no finished task"
     try:
         run.config()
-        return "" if _whole_results(run) else "has no finished task"
+        results = run.results()
+        require_whole(results, run.results_file)
+        if results:
+            return True
     except PodnetError as error:
-        return f"cannot be read ({str(error).rstrip('.')})"
-
-
-def _whole_results(run: Run) -> list[dict[str, Any]]:
-    results = run.results()
-    require_whole(results, run.results_file)
-    return results
+        if alone:
+            raise
+        why = f"cannot be read ({str(error).rstrip('.')})"
+    if not alone:
+        say(f"note: skipped {run.folder}, which {why}.")
+    return False
 
 
 def _runs_of(folder: Path) -> list[Run]:

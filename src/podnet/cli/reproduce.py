@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Column, Table
 
 from podnet.cli.display import bar
 from podnet.cli.engine_options import device, require_fitting, sbatch_options
-from podnet.cli.printing import say, say_failed
+from podnet.cli.printing import print_grids, say, say_failed
 from podnet.data import SOURCES, Dataset
 from podnet.engine.device import choose_device
 from podnet.errors import ConfigError, counted, nearest
@@ -31,7 +30,7 @@ from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, panels
 from podnet.processes import cores, decoding_workers
 from podnet.report.compare import Captioned, write_report
-from podnet.report.grid import Grid, rich_tables
+from podnet.report.grid import Grid
 from podnet.report.plots import figure_of
 
 MOST_JOBS = 8  # default limit: each takes about a gigabyte
@@ -40,9 +39,8 @@ WRITE = 60.0  # seconds between two pages while the runs go on
 
 
 def reproduce_command(known: argparse.Namespace) -> int:
-    console = Console()
     if known.list:
-        return _list(console)
+        return _list()
     require_fitting(known)
     local = known.engine == "local"
     if local and known.jobs is None:
@@ -56,22 +54,20 @@ def reproduce_command(known: argparse.Namespace) -> int:
     plans = {benchmark.name: _plan(benchmark, known, folder, changes) for benchmark in benchmarks}
     runs = list({run.record.folder: run for planned in plans.values() for run in planned}.values())
     if known.dry_run:
-        return _dry_run(console, runs, known)
+        return _dry_run(runs, known)
     _check(runs, known.resume, device_too=local)
     if known.data_path and not any(run.options.get("data_path") for run in runs):
-        console.print(f"note: --data-path is not used at scale {known.scale}, whose data is included.")
+        say(f"note: --data-path is not used at scale {known.scale}, whose data is included.")
     if known.resume and (done := sum(run.finished() for run in runs)):
-        console.print(f"{done} of {len(runs)} runs are already finished.", highlight=False)
+        say(f"{done} of {len(runs)} runs are already finished.")
     form = "paper" if known.fidelity == "paper" else ""
     name = "-".join(filter(None, (known.name, known.scale, form, known.recipe)))
     report = partial(_report, benchmarks, plans, known.scale, folder / name)
-    failed = _follow(console, runs, engine, known.resume, report)
+    failed = _follow(runs, engine, known.resume, report)
     contents, page = report()
-    for grid in contents:
-        if isinstance(grid, Grid):
-            console.print(*rich_tables(grid, console.width), sep="\n")
-    say(console, f"report: {page}")
-    return say_failed(console, failed)
+    print_grids(grid for grid in contents if isinstance(grid, Grid))
+    say(f"report: {page}")
+    return say_failed(failed)
 
 
 def _default_jobs(device: str) -> int:
@@ -79,13 +75,12 @@ def _default_jobs(device: str) -> int:
     return min(MOST_JOBS, cores()) if choose_device(device) == "cpu" else 1
 
 
-def _list(console: Console) -> int:
+def _list() -> int:
     table = Table(Column("name", no_wrap=True), "description", Column("runs per\norder", justify="right"), box=None)
     for benchmark in BENCHMARKS.values():
-        runs = len(benchmark.rows) * len(benchmark.columns)
-        table.add_row(benchmark.name, benchmark.title, str(runs))
+        table.add_row(benchmark.name, benchmark.title, str(len(benchmark.rows) * len(benchmark.columns)))
     table.add_row("all", "all of them; identical runs are run once", "")
-    console.print(table)
+    Console().print(table)
     return 0
 
 
@@ -96,29 +91,24 @@ def _chosen(name: str | None, rows: Sequence[str], columns: Sequence[str], added
     """
     for method in added:
         find_method(method)
-    if name == "all":
-        found = []
-        for benchmark in BENCHMARKS.values():
-            for method in added:
-                with suppress(ConfigError):
-                    benchmark = with_row(benchmark, method)
-            with suppress(ConfigError):
-                found.append(_narrowed(benchmark, rows, columns))
-        if not found:
-            raise ConfigError(
-                "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
-            )
-        return found
-    if name not in BENCHMARKS:
+    if name != "all" and name not in BENCHMARKS:
         given = "no table or figure given" if name is None else f"unknown table or figure {name!r}"
         hint = "" if name is None else nearest(name, BENCHMARKS)
         raise ConfigError(f"{given}; 'podnet reproduce --list' lists the names.{hint}")
-    return [_narrowed(reduce(with_row, added, BENCHMARKS[name]), rows, columns)]
-
-
-def _narrowed(benchmark: Benchmark, rows: Sequence[str], columns: Sequence[str]) -> Benchmark:
-    added = [row.label for row in benchmark.rows if row.added]
-    return narrowed(benchmark, [*rows, *added] if rows else (), columns)
+    found = []
+    where_it_fits = suppress(ConfigError) if name == "all" else nullcontext()
+    for benchmark in BENCHMARKS.values() if name == "all" else [BENCHMARKS[name]]:
+        for method in added:
+            with where_it_fits:
+                benchmark = with_row(benchmark, method)
+        with where_it_fits:
+            further = [row.label for row in benchmark.rows if row.added]
+            found.append(narrowed(benchmark, [*rows, *further] if rows else (), columns))
+    if not found:
+        raise ConfigError(
+            "no table has all of the given rows and columns; give the name of a table to see its rows and columns."
+        )
+    return found
 
 
 def _plan(
@@ -165,7 +155,7 @@ def _words(given: str | None) -> list[str]:
     return [word.strip() for word in given.split(",") if word.strip()] if given else []
 
 
-def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespace) -> int:
+def _dry_run(runs: Sequence[Planned], known: argparse.Namespace) -> int:
     """List the runs, how they differ, and their estimated time; shared first tasks come first."""
     begun = [run for run in runs if known.resume and run.has_first_task and not run.record.exists()]
     firsts = {run.first_task.record.folder: run.first_task for run in begun}
@@ -179,15 +169,13 @@ def _dry_run(console: Console, runs: Sequence[Planned], known: argparse.Namespac
         total += left
         words = ", ".join(f"{key} {value}" for key, value in run.own_options().items() if key not in hidden)
         table.add_row(run.label, words, str(run.tasks), str(run.tasks_done()), _duration(left))
-    console.print(table)
-    everywhere = ", ".join(
-        f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value
-    )
-    console.print(f"in all runs: {everywhere}", markup=False, highlight=False)
+    Console().print(table)
+    everywhere = [f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value]
+    say(f"in all runs: {', '.join(everywhere)}")
     jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
     took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
     starts = f" and {counted(len(firsts), 'shared first task')}" if firsts else ""
-    console.print(f"{len(runs)} runs{starts}, {took} on this machine at its current load.", highlight=False)
+    say(f"{len(runs)} runs{starts}, {took} on this machine at its current load.")
     return 0
 
 
@@ -197,27 +185,24 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _follow(
-    console: Console, runs: Sequence[Planned], engine: Engine, resume: bool, report: Callable[[], object]
-) -> list[str]:
+def _follow(runs: Sequence[Planned], engine: Engine, resume: bool, report: Callable[[], object]) -> list[str]:
     """Carry out the runs, with one line each and a bar over all tasks; returns the messages of failed ones.
 
     The page is written from time to time, so that the table can be seen to fill.
     """
     failed = []
     looked, written = 0.0, time.monotonic()
-    with Progress(*bar(), console=console, disable=not console.is_terminal) as progress:
+    with bar(transient=False) as progress:
         tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, engine, resume):
-            if console.is_terminal and (outcome is not None or time.monotonic() - looked > LOOK):
+            if not progress.disable and (outcome is not None or time.monotonic() - looked > LOOK):
                 progress.update(tasks, completed=sum(run.tasks_done() for run in runs))
                 looked = time.monotonic()
             if outcome is None:
                 continue
-            line = f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}"
-            say(progress.console, line.rstrip())
+            say(f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}".rstrip())
             if outcome.status == "done":
-                say(progress.console, _time_left(runs, engine.slots))
+                say(_time_left(runs, engine.slots))
                 if time.monotonic() - written > WRITE:
                     report()
                     written = time.monotonic()

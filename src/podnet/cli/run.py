@@ -31,9 +31,7 @@ from podnet.runs.loggers import logged, logger_names, loggers
 from podnet.runs.loop import Existing, Record, run
 
 
-def run_command(
-    known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser, arguments: list[str]
-) -> int:
+def run_command(known: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser) -> int:
     """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
     wanted = given_options(known, words, parser)
     logger_names(known.logger)  # a mistake there should cost no run
@@ -48,7 +46,7 @@ def run_command(
         experiment.prepared(team, begins=chosen.existing != "resume")
         print(yaml.safe_dump(experiment.options(), sort_keys=False), end="")
         return 0
-    _carry_out(chosen, known, arguments)
+    _carry_out(chosen, known, known.arguments)
     return 0
 
 
@@ -73,17 +71,16 @@ def _carry_out(chosen: Chosen, known: argparse.Namespace, arguments: Sequence[st
 
 def _show(records: Iterator[Record], record: Run, experiment: Experiment) -> None:
     """Show a run to its end, then write its table and page."""
-    console = Console()
     title = f"{experiment.method.name} on {experiment.dataset}"
-    say(console, f"{title}, into {record.folder}")
-    show(records, console)
+    say(f"{title}, into {record.folder}")
+    show(records)
     results = record.results()
-    console.print(results_table(results, title))
+    Console().print(results_table(results, title))
     reason = why_missing(results) or experiment.method.no_inference
     draw_run(record, title)
     report = f"report: {write_page(record, title)} (curve: {record.folder / 'curve.png'}, .svg)"
     for text in filter(None, (reason, summary(results), size_summary(results), report)):
-        say(console, text)
+        say(text)
 
 
 def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from podnet.cli.display import show
 from podnet.cli.given import given_options, resumed
-from podnet.cli.printing import failure_of, plain_table, say, say_failed
+from podnet.cli.printing import going_on, plain_table, say, say_failed
 from podnet.cli.run_options import EXPERIMENT_OPTIONS
 from podnet.errors import ConfigError
 from podnet.io.files import locked
@@ -38,20 +37,17 @@ def search_command(known: argparse.Namespace, words: list[str], parser: argparse
     axes = _axes(known, wanted, usual)
     folder = Path(known.output or Path("runs") / f"search-{folder_name(usual.options())}")
     _check(known, wanted, axes, usual, folder)
-    console = Console()
     keep_freed_memory()
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock", f"another process is searching in {folder}; wait for it or choose another --output."):
-        failed = _search(console, known, wanted, axes, folder)
+        failed = _search(known, wanted, axes, folder)
         trials = list(trials_in(folder, axes).values())
-    console.print(_table(trials, axes, known.inference))
-    done = [trial for trial in trials if trial.record.is_finished()]
-    if done:
-        best = _best(done, known.inference)
+    Console().print(_table(trials, axes, known.inference))
+    if best := _best(trials, known.inference):
         score = number(best.score(known.inference))
-        say(console, f"best: trial {best.number}, {known.inference.upper()} {score} on held-out training images")
-        say(console, f"with the test images: {_command(known, words, best)}")
-    return say_failed(console, failed)
+        say(f"best: trial {best.number}, {known.inference.upper()} {score} on held-out training images")
+        say(f"with the test images: {_command(known, words, best)}")
+    return say_failed(failed)
 
 
 def _axes(known: argparse.Namespace, wanted: Mapping[str, Any], usual: Experiment) -> list[Axis]:
@@ -90,11 +86,9 @@ def _check(
             raise ConfigError(f"{file} was changed since the search in {folder} began; choose another --output.")
 
 
-def _search(
-    console: Console, known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Axis], folder: Path
-) -> list[str]:
+def _search(known: argparse.Namespace, wanted: dict[str, Any], axes: Sequence[Axis], folder: Path) -> list[str]:
     """Carry out the trials that are not done; returns the messages of those that failed."""
-    failed = []
+    failed: list[str] = []
     usual = resolve(wanted)
     for count in range(1, known.trials + 1):
         there = trials_in(folder, axes)
@@ -103,41 +97,32 @@ def _search(
         if trial is None:
             values = propose(axes, count, before, known.inference, usual.seed, usual.options())
             if values is None:
-                say(console, f"all combinations are tried: there are {count - 1}.")
+                say(f"all combinations are tried: there are {count - 1}.")
                 break
             trial = Trial(count, trial_folder(folder, count), values)
         told = ", ".join(f"{option} {_text(value)}" for option, value in trial.values.items())
-        say(console, f"trial {count} of {known.trials}: {told}{' is done.' * trial.record.is_finished()}")
+        say(f"trial {count} of {known.trials}: {told}{' is done.' * trial.record.is_finished()}")
         if not trial.record.is_finished():
-            if sentence := failure_of(partial(_perform, console, trial, wanted)):
-                failed.append(f"trial {count} ({told}): {sentence}")
-            else:
-                say(console, f"  {known.inference.upper()} {number(trial.score(known.inference))}")
+            with going_on(failed, f"trial {count} ({told})"):
+                show(run(resolve(wanted | trial.values), trial.record, "resume"), lines=Notice)
+                say(f"  {known.inference.upper()} {number(trial.score(known.inference))}")
     return failed
 
 
-def _perform(console: Console, trial: Trial, wanted: dict[str, Any]) -> None:
-    records = run(resolve(wanted | trial.values), trial.record, "resume")
-    show((each for each in records if console.is_terminal or isinstance(each, Notice)), console)
-
-
-def _best(done: Sequence[Trial], inference: str) -> Trial:
-    """The first of the trials with the highest score."""
-    return max(done, key=lambda trial: trial.score(inference) or 0.0)
+def _best(trials: Sequence[Trial], inference: str) -> Trial | None:
+    """The first of the finished trials with the highest score."""
+    done = [trial for trial in trials if trial.record.is_finished()]
+    return max(done, key=lambda trial: trial.score(inference) or 0.0, default=None)
 
 
 def _table(trials: Sequence[Trial], axes: Sequence[Axis], inference: str) -> Table:
     """One row per trial; the best is bold."""
     table = plain_table("trial", *(axis.option for axis in axes), "average", "last", "forgetting")
     table.title, table.title_justify = f"{inference.upper()}, on held-out training images", "left"
-    done = [trial for trial in trials if trial.record.is_finished()]
-    best = _best(done, inference) if done else None
+    best, names = _best(trials, inference), ("average_incremental_accuracy", "accuracy", "forgetting")
     for trial in trials:
-        measures = [MISSING] * 3
-        if trial in done:
-            last = trial.record.results()[-1]
-            names = ("average_incremental_accuracy", "accuracy", "forgetting")
-            measures = [number(last[name][inference]) for name in names]
+        last = trial.record.results()[-1] if trial.record.is_finished() else {}
+        measures = [number(last[name][inference]) if last else MISSING for name in names]
         cells = [str(trial.number), *map(_text, trial.values.values()), *measures]
         table.add_row(*(Text(cell, "bold" if trial is best else "") for cell in cells))
     return table
@@ -149,11 +134,10 @@ def _text(value: Any) -> str:
 
 def _command(known: argparse.Namespace, words: Sequence[str], best: Trial) -> str:
     """The command that runs the best values as given, but with the test images."""
-    given = {key: getattr(known, key) for key in EXPERIMENT_OPTIONS if key != "validation"}
-    given = {key: value for key, value in given.items() if value is not None}
     parts = ["podnet", "run", *(["--config", known.config, "--validation", "0"] if known.config else [])]
-    for option, value in given.items():
-        parts += [f"--{option.replace('_', '-')}", *([] if option == "compile" else [value])]
+    for option in EXPERIMENT_OPTIONS:
+        if option != "validation" and (value := getattr(known, option)) is not None:
+            parts += [f"--{option.replace('_', '-')}", *([] if option == "compile" else [value])]
     parts += words
     for option, value in best.values.items():
         parts += [f"--{option.replace('_', '-')}", "none" if value is None else str(value)]

@@ -6,7 +6,7 @@ import json
 
 from podnet.errors import counted
 from podnet.model.measure import accuracy_words, best_inference
-from podnet.model.model import Model
+from podnet.model.model import ClassRecord, Model
 
 CARD = """\
 ---
@@ -19,8 +19,8 @@ tags:
 
 # {title}
 
-An image classifier for {count}, made with podnet. Network: `{backbone}`, weights `{weights}`, images of
-{size} pixels; {way}.
+An image classifier for {count}, made with podnet. Network: `{chosen.backbone}`, weights `{chosen.weights}`, images of
+{chosen.image_size} pixels; {way}.
 
 ## Accuracy
 
@@ -47,41 +47,30 @@ model-index:
     dataset: {{type: own-photos, name: photos of the owner}}
     metrics: [{{type: accuracy, value: {accuracy:.2f}, name: accuracy in percent}}]
 """
+SAME_COLLECTION = (
+    "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
+)
 KEPT = {"features": "features of all photos", "sums": "sums of the photos' features"}
 
 
 def card(model: Model, title: str) -> str:
     entry, settings = model.history[-1], model.settings
-    best = best_inference(entry)
+    words, best = accuracy_words(entry, settings.trained, settings.keep), best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
-    found = [per_class.get(record.name) for record in model.classes]
-    shares = ["–" if share is None else f"{share:.1f}" for share in found]
     kept = KEPT.get(settings.keep, counted(sum(model.exemplar_counts()), "small photo"))
     return CARD.format(
         index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
         title=title,
         count=counted(len(model.classes), "class"),
-        backbone=settings.backbone,
-        weights=settings.weights,
-        size=settings.image_size,
+        chosen=settings,
         way="trained by PODNet" if settings.trained else "not trained, with ridge regression on its features",
-        measured=_measured(model),
-        classes="\n".join(
-            f"| {record.name.replace('|', chr(92) + '|')} | {record.learned} | {record.photos} | {share} |"
-            for record, share in zip(model.classes, shares, strict=True)
-        ),
+        measured=words[0].upper() + words[1:] + ("." if accuracy is None else f".\n{SAME_COLLECTION}"),
+        classes="\n".join(_row(record, per_class.get(record.name)) for record in model.classes),
         lessons=len(model.history),
         kept=kept if model.can_learn else "no data from its photos",
     )
 
 
-def _measured(model: Model) -> str:
-    entry, settings = model.history[-1], model.settings
-    words = accuracy_words(entry, settings.trained, settings.keep)
-    sentence = f"{words[0].upper()}{words[1:]}."
-    if not entry["accuracy"]:
-        return sentence
-    return (
-        f"{sentence}\n"
-        "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
-    )
+def _row(record: ClassRecord, share: float | None) -> str:
+    name, accuracy = record.name.replace("|", "\\|"), "–" if share is None else f"{share:.1f}"
+    return f"| {name} | {record.learned} | {record.photos} | {accuracy} |"

@@ -25,7 +25,7 @@ def lock_file(path: Path) -> Path:
 
 def earlier_files(path: Path) -> list[Path]:
     """The model before its last change, if that was kept; or before a change that was interrupted."""
-    return sorted([*_backups(path), *([_before(path)] if _before(path).exists() else [])])
+    return sorted(file for file in (*_backups(path), _before(path)) if file.exists())
 
 
 def require_model(path: Path) -> None:
@@ -75,27 +75,21 @@ def tidy(path: Path) -> None:
 
 def _settle(path: Path) -> None:
     """Bring a change to its end if the model was replaced, or undo its beginning; also that of a killed process."""
-    before = _before(path)
-    if before.exists() and path.exists() and not _same(before, path):
+    before, smaller, checkpoint = _before(path), smaller_file(path), checkpoint_file(path)
+    if before.exists() and path.exists() and not filecmp.cmp(before, path, shallow=False):
         forget_before(path)
         os.replace(before, _kept_before(path))
-    for file in (before, *_partial(path), *([] if interrupted(path) else [checkpoint_file(path)])):
+    partial = (unfinished(file) for file in (smaller, path, checkpoint, before))
+    outdated = [] if interrupted(path) else [checkpoint]
+    outdated += [file for file in _backups(path) if not path.exists() or file != _kept_before(path)]
+    for file in (before, smaller, *partial, *outdated):
         file.unlink(missing_ok=True)
-    backups = _backups(path)
-    for file in set(backups) - ({_kept_before(path)} if backups and path.exists() else set()):
-        file.unlink(missing_ok=True)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
 
 
 def interrupted(path: Path) -> bool:
     """Whether there is an interrupted call to continue: its checkpoint is newer than the model."""
     checkpoint = checkpoint_file(path)
-    if not checkpoint.exists():
-        return False
-    return not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns
+    return checkpoint.exists() and (not path.exists() or checkpoint.stat().st_mtime_ns >= path.stat().st_mtime_ns)
 
 
 def _before(path: Path) -> Path:
@@ -106,12 +100,6 @@ def _before(path: Path) -> Path:
 def smaller_file(path: Path) -> Path:
     """The model without the classes to forget, until that is checked."""
     return path.with_name(f".{path.name}.forgetting")
-
-
-def _partial(path: Path) -> tuple[Path, ...]:
-    """Files that only a process that holds the lock has a use for."""
-    smaller = smaller_file(path)
-    return smaller, *(unfinished(file) for file in (smaller, path, checkpoint_file(path), _before(path)))
 
 
 def _link(path: Path, other: Path) -> None:

@@ -17,10 +17,9 @@ def check_model(path: Path) -> Iterator[Finding]:
     changing = is_locked(lock_file(path))
     if changing:
         yield Finding("a process is changing this model: what is said here may have changed already", "note")
-    beside = path.parent.is_dir() and (earlier_files(path) or checkpoint_file(path).exists())
-    if not path.exists() and not beside:
+    if not (path.parent.is_dir() and (earlier_files(path) or checkpoint_file(path).exists())):
         require_model(path)
-    whole = yield from _whole(path, path.name)
+    whole = yield from _whole(path)
     for file in earlier_files(path):
         yield from _earlier(path, file, whole)
     yield from _interrupted_lesson(path)
@@ -30,7 +29,7 @@ def check_model(path: Path) -> Iterator[Finding]:
         yield Finding(f"{words}, of killed processes or of some that are writing now", "note")
 
 
-def _whole(path: Path, name: str) -> Generator[Finding, None, bool]:
+def _whole(path: Path) -> Generator[Finding, None, bool]:
     """Load a model of any format; returns whether it is whole."""
     try:
         model = load_model(path)
@@ -46,8 +45,8 @@ def _whole(path: Path, name: str) -> Generator[Finding, None, bool]:
             raise
         yield Finding(str(error), "broken")
         return False
-    classes, lessons = counted(len(model.classes), "class"), counted(len(model.history), "lesson")
-    yield Finding(f"{printable(name)}: {classes}, {lessons}")
+    knows = f"{counted(len(model.classes), 'class')}, {counted(len(model.history), 'lesson')}"
+    yield Finding(f"{printable(path.name)}: {knows}")
     return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from podnet.data.collection import Collection, class_name
+from podnet.data.collection import class_name
 from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
 from podnet.engine.extraction import Scores
@@ -22,9 +22,9 @@ from podnet.io.files import expanded
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.changing import changing
 from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
-from podnet.model.lessons import Record, taught
+from podnet.model.lessons import taught
 from podnet.model.loading import load_model
-from podnet.model.measure import UNMEASURED, best_inference, confidences, highest, tables
+from podnet.model.measure import UNMEASURED, best_inference, confidences, tables
 from podnet.model.model import Model
 from podnet.model.planning import planned
 from podnet.model.settings import OPTIONS
@@ -120,9 +120,8 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         """Whether each image looks like none of the classes; a share `rate` of images of known classes does, too."""
         if not 0 <= rate < 1:
             raise ValueError(f"rate is {rate}; give a share from 0 (never unknown) to below 1.")
-        scores, familiarity = self._scores(X), self.model_.familiarity
-        found: np.ndarray = (familiarity(highest(scores)) < familiarity.threshold(rate)).numpy()
-        return found
+        scores = self._scores(X)
+        return self.model_.unknown(scores, rate).numpy()
 
     def save(self, path: str | Path) -> None:
         """Write the model file that `podnet learn` writes."""
@@ -147,15 +146,16 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has {images} and y has {given}; give one label per image.")
         meant = meanings(labels, {record.name: record.meant for record in model.classes} if model else {})
         collection = collected(sources, [class_name(str(label)) for label in labels])
-        if model is not None and _knows(model, collection):
-            return self
+        if model is not None:
+            names, digests = set(model.names), {*model.digests, *model.held_out_digests}
+            if all(photo.label in names and photo.digest in digests for photo in collection.photos):
+                return self  # nothing to learn
         device = choose_device(self.device)
         lesson = planned(model, collection, self._given(model), include_known=True, device=device)
-        learned = _result(taught(lesson, device, _workers(sources)))
-        learned.classes = [
-            replace(record, label=None if meant[record.name] == record.name else meant[record.name])
-            for record in learned.classes
-        ]
+        *_, learned = taught(lesson, device, _workers(sources))
+        assert isinstance(learned, Model)
+        labels_of = {name: None if label == name else label for name, label in meant.items()}
+        learned.classes = [replace(record, label=labels_of[record.name]) for record in learned.classes]
         return self._with(learned)
 
     def _given(self, model: Model | None) -> dict[str, Any]:
@@ -190,25 +190,9 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _knows(model: Model, collection: Collection) -> bool:
-    """Whether there is nothing to learn."""
-    names, digests = set(model.names), {*model.digests, *model.held_out_digests}
-    return all(photo.label in names and photo.digest in digests for photo in collection.photos)
-
-
 def _workers(sources: Sequence[Path | bytes]) -> int:
     """Processes that decode files; images in memory are small, or would take as long to send."""
     return decoding_workers(photos=sum(isinstance(source, Path) for source in sources))
-
-
-def _result(records: Generator[Record, None, Model]) -> Model:
-    """Run to the end."""
-    while True:
-        try:
-            next(records)
-        except StopIteration as end:
-            made: Model = end.value
-            return made
 
 
 def _sorted(labels: list[Label]) -> tuple[np.ndarray, list[int]]:

@@ -21,7 +21,11 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
     with changing(path, undoable):
         model = load_model(path)
         traces = {name: _traces(model, model.label_of(name)) for name in names}
-        photos = {name: _photos(model, name) for name in names}
+        learned = model.learner.kept.get("targets")  # of all its photos, where it keeps something of each
+        photos = {
+            name: len(own) if learned is None else int((learned == model.label_of(name)).sum())
+            for name, own in traces.items()
+        }
         for name in names:
             model.forget(name)
         if model.can_learn:  # otherwise it has nothing to measure with
@@ -41,14 +45,6 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
         finally:
             smaller.unlink(missing_ok=True)
     return photos
-
-
-def _photos(model: Model, name: str) -> int:
-    """How many photos the file has something of: all it learned, or those it keeps to train on and to measure with."""
-    label = model.label_of(name)
-    if "targets" in model.learner.kept:
-        return int((model.learner.kept["targets"] == label).sum())
-    return len(_traces(model, label))
 
 
 def _traces(model: Model, label: int) -> list[bytes]:

@@ -16,6 +16,7 @@ from podnet.data.collection import Collection, Photo
 from podnet.data.decode import shrink
 from podnet.data.images import self_contained
 from podnet.data.photos import Photos
+from podnet.engine.learner import Learner
 from podnet.engine.saving import checkpointed
 from podnet.engine.training import Epoch, Iteration
 from podnet.errors import BusyError, DamagedFileError
@@ -25,10 +26,9 @@ from podnet.model.changing import changing, checkpoint_file, interrupted
 from podnet.model.loading import load_model
 from podnet.model.measure import Measured, fit_temperatures, highest, judged, measure
 from podnet.model.model import ClassRecord, Model
-from podnet.model.planning import Lesson, Plan, trained
-from podnet.model.settings import Choice, Settings, make_learner
+from podnet.model.planning import Lesson, trained
+from podnet.model.settings import Settings, make_learner, new_learner
 from podnet.model.trial import Trial, try_training
-from podnet.nets.building import start_from
 from podnet.scenario.tasks import Task
 
 CHECKPOINT_SECONDS = 60
@@ -66,42 +66,45 @@ def teach(
         now = load_model(path) if path.exists() else None
         if (now and now.history) != (lesson.model and lesson.model.history):
             raise BusyError(f"{path} was changed by another process in the meantime; run the command again.")
-        made = yield from taught(lesson, device, workers, path)
-        made.save(path, exemplars)
+        for record in taught(lesson, device, workers, path):
+            if isinstance(record, Model):
+                record.save(path, exemplars)
+            else:
+                yield record
 
 
-def taught(lesson: Lesson, device: str, workers: int, path: Path | None = None) -> Generator[Record, None, Model]:
-    """The model after the lesson: with its network as it is, or trained if that is asked for or better in a trial.
+def taught(lesson: Lesson, device: str, workers: int, path: Path | None = None) -> Iterator[Record | Model]:
+    """Learn what is planned; the last of what it yields is the model.
 
+    Its network stays as it is, or is trained if that is asked for or better in a trial.
     Beside the model file `path`, if there is one, a checkpoint is kept for a call that continues.
     """
-    todo, choice = lesson.todo, lesson.choice
-    tries = choice.train == "auto" and not (path and _restored(checkpoint_file(path), trained(lesson).digest(path)))
-    if choice.train != "auto" or tries:
-        made = ready_to_learn(lesson.model, choice, device)
-        yield from _teach(path, made, lesson, workers)
-    if tries:
-        verdict = yield from try_training(
-            made.learner, _task(Model(choice.settings, made.learner), todo, choice, workers), choice, device
-        )
+    if lesson.choice.trial and path and _restored(path, trained(lesson).digest(path)):
+        lesson = trained(lesson)  # the interrupted call had tried it
+    model = yield from _learned(lesson, device, workers, path)
+    if lesson.choice.trial:
+        verdict = yield from try_training(model.learner, _task(lesson, workers), trained(lesson).choice, device)
         yield verdict
-        if not verdict.wins:
-            return made
-    if choice.train == "auto":
-        lesson = trained(lesson)
-        made = ready_to_learn(None, lesson.choice, device)
-        yield from _teach(path, made, lesson, workers)
-    return made
+        if verdict.wins:
+            model = yield from _learned(trained(lesson), device, workers, path)
+    yield model
 
 
-def _teach(path: Path | None, taught: Model, lesson: Lesson, workers: int) -> Iterator[Record]:
-    if path is None:
-        yield from learned(taught, lesson.todo, lesson.choice, workers)
-        return
-    learner = taught.learner
-    digest = lesson.digest(path)
-    saved = _restored(checkpoint_file(path), digest)
-    if saved is not None:
+def _learned(lesson: Lesson, device: str, workers: int, path: Path | None) -> Generator[Record, None, Model]:
+    choice = lesson.choice
+    if lesson.model is None:
+        model = Model(choice.settings, new_learner(choice, device))
+    else:  # which stays as it is
+        model = replace(lesson.model, learner=make_learner(choice.settings, choice.training, device))
+        model.learner.restore(*lesson.model.learner.state())
+    records = _learning(model, lesson, workers)
+    yield from records if path is None else _resumable(records, model.learner, path, lesson.digest(path))
+    return model
+
+
+def _resumable(records: Iterator[Record], learner: Learner, path: Path, digest: str) -> Iterator[Record]:
+    """The same records, with checkpoints; from the last checkpoint of an interrupted call with the same digest."""
+    if saved := _restored(path, digest):
         learner.restore(*saved)
         assert learner.progress is not None
         yield Resumed(learner.progress.phase, learner.progress.epoch)
@@ -114,71 +117,55 @@ def _teach(path: Path | None, taught: Model, lesson: Lesson, workers: int) -> It
         tensors, meta = learner.state()
         save_tensors(checkpoint_file(path), tensors, {"digest": digest, "learner": meta})
 
-    yield from checkpointed(learned(taught, lesson.todo, lesson.choice, workers), save, CHECKPOINT_SECONDS)
+    yield from checkpointed(records, save, CHECKPOINT_SECONDS)
 
 
-def learned(taught: Model, todo: Plan, choice: Choice, workers: int) -> Iterator[Record]:
-    """Learn what is planned; the model is complete after the last record, Learned."""
-    began = time.monotonic()
-    yield from taught.learner.learn(_task(taught, todo, choice, workers))
-    before = taught.history[-1] if taught.history else None
-    entry = _finish(taught, todo, choice, workers)
-    entry["seconds"] = round(time.monotonic() - began, 1)
-    taught.history.append(entry)
-    yield Learned(entry, before)
-
-
-def ready_to_learn(model: Model | None, choice: Choice, device: str) -> Model:
-    """The model, or a new one, whose learner learns as chosen."""
-    learner = make_learner(choice.settings, choice.training, device)
-    if model is None:
-        start_from(learner.network.backbone, learner.method.backbone, choice.weights, choice.settings.seed)
-        return Model(choice.settings, learner)
-    learner.restore(*model.learner.state())
-    return replace(
-        model, learner=learner, classes=list(model.classes), history=list(model.history), digests=list(model.digests)
-    )
-
-
-def _task(model: Model, todo: Plan, choice: Choice, workers: int) -> Task:
-    known = model.names
-    label_of = {name: label for label, name in enumerate((*known, *todo.new))}
-    images = _photos(todo.training, choice, workers)
-    targets = torch.tensor([label_of[photo.label] for photo in todo.training])
-    refreshed = tuple(sorted(label_of[name] for name in todo.refreshed))
-    nothing = images[torch.zeros(0, dtype=torch.int64)]
-    return Task(
-        len(model.history), len(known), len(todo.new), todo.new, images, targets, nothing, targets[:0], refreshed
-    )
-
-
-def _photos(photos: tuple[Photo, ...], choice: Choice, workers: int) -> Photos:
-    settings = choice.settings
-    files = tuple(_file(photo, settings) for photo in photos)
-    return Photos(files, settings.image_size, workers, shrinks=True, least_area=settings.least_area)
-
-
-def _file(photo: Photo, settings: Settings) -> Path | bytes:
-    """What is learned from: if photos are kept, and this one is in memory, the small copy that can be kept."""
-    if isinstance(photo.source, bytes) and settings.keep == "photos":
-        return shrink(photo.source, settings.image_size)
-    return photo.source
-
-
-def _restored(file: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def _restored(path: Path, digest: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The state of an interrupted call with the same digest, if there is one."""
-    if not file.exists():
+    if not checkpoint_file(path).exists():
         return None
     try:
-        tensors, meta = load_tensors(file)
+        tensors, meta = load_tensors(checkpoint_file(path))
     except DamagedFileError:
         return None
     return (tensors, meta["learner"]) if meta.get("digest") == digest else None
 
 
-def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str, Any]:
+def _learning(model: Model, lesson: Lesson, workers: int) -> Iterator[Record]:
+    """Learn what is planned; the model is complete after the last record, Learned."""
+    began = time.monotonic()
+    yield from model.learner.learn(_task(lesson, workers))
+    before = model.history[-1] if model.history else None
+    entry = _recorded(model, lesson, workers)
+    entry["seconds"] = round(time.monotonic() - began, 1)
+    model.history = [*model.history, entry]
+    yield Learned(entry, before)
+
+
+def _task(lesson: Lesson, workers: int) -> Task:
+    model, todo = lesson.model, lesson.todo
+    known, lessons = (model.names, len(model.history)) if model else ([], 0)
+    label_of = {name: label for label, name in enumerate((*known, *todo.new))}
+    images = _photos(todo.training, lesson.choice.settings, workers)
+    targets = torch.tensor([label_of[photo.label] for photo in todo.training])
+    refreshed = tuple(sorted(label_of[name] for name in todo.refreshed))
+    nothing = images[torch.zeros(0, dtype=torch.int64)]
+    return Task(lessons, len(known), len(todo.new), todo.new, images, targets, nothing, targets[:0], refreshed)
+
+
+def _photos(photos: tuple[Photo, ...], settings: Settings, workers: int) -> Photos:
+    """The files; if photos are kept, those in memory as the small copies that can be kept."""
+    small = settings.keep == "photos"
+    files = tuple(
+        shrink(photo.source, settings.image_size) if small and isinstance(photo.source, bytes) else photo.source
+        for photo in photos
+    )
+    return Photos(files, settings.image_size, workers, shrinks=True, least_area=settings.least_area)
+
+
+def _recorded(model: Model, lesson: Lesson, workers: int) -> dict[str, Any]:
     """Update the model's records; returns the new history entry."""
-    today = datetime.date.today().isoformat()
+    todo, today = lesson.todo, datetime.date.today().isoformat()
     counts = Collection(todo.training).counts
     model.classes = [replace(record, photos=record.photos + counts.get(record.name, 0)) for record in model.classes]
     model.classes += [ClassRecord(name, today, counts[name]) for name in todo.new]
@@ -189,16 +176,27 @@ def _finish(model: Model, todo: Plan, choice: Choice, workers: int) -> dict[str,
     else:  # here each counts once
         model.digests = [*model.digests, *(photo.digest for photo in todo.training)]
     if todo.held_out:
-        _hold_out(model, todo, choice, workers)
+        _hold_out(model, todo.held_out, workers)
     entry: dict[str, Any] = {
         "date": today,
         "new": list(todo.new),
         "refreshed": list(todo.refreshed),
         "photos": len(todo.training),
-        "training": asdict(choice.training) if model.settings.trained else {},
+        "training": asdict(lesson.choice.training) if model.settings.trained else {},
     }
     note_accuracy(entry, model, workers)
     return entry
+
+
+def _hold_out(model: Model, photos: tuple[Photo, ...], workers: int) -> None:
+    """Add the newly held-out photos to the earlier ones."""
+    fresh = _photos(photos, model.settings, workers)
+    kept = self_contained(model.held_out.followed_by(fresh) if model.held_out is not None else fresh)
+    assert isinstance(kept, Photos)
+    model.held_out = kept
+    label_of = {name: label for label, name in enumerate(model.names)}
+    model.held_out_targets = torch.cat([model.held_out_targets, torch.tensor([label_of[p.label] for p in photos])])
+    model.held_out_digests = [*model.held_out_digests, *(photo.digest for photo in photos)]
 
 
 def note_accuracy(entry: dict[str, Any], model: Model, workers: int) -> None:
@@ -220,8 +218,7 @@ def _measured(model: Model, workers: int) -> tuple[Tensor, dict[str, Measured]]:
         model.adopt()
         chosen = judged(kept["targets"])
         targets, labels = kept["targets"][chosen], {name: kept[f"left_out_{name}"][chosen] for name in INFERENCES}
-        found = {name: Measured.of(own, targets, classes) for name, own in labels.items()} if len(targets) else {}
-        return targets, found
+        return targets, {name: Measured.of(own, targets, classes) for name, own in labels.items() if len(targets)}
     if model.held_out is None:
         model.temperatures, model.familiar = {}, model.familiar[:0]
         return torch.zeros(0, dtype=torch.int64), {}
@@ -229,16 +226,3 @@ def _measured(model: Model, workers: int) -> tuple[Tensor, dict[str, Measured]]:
     model.temperatures = fit_temperatures(scores, model.held_out_targets)
     model.familiar = highest(scores)
     return model.held_out_targets, measure(scores, model.held_out_targets, classes)
-
-
-def _hold_out(model: Model, todo: Plan, choice: Choice, workers: int) -> None:
-    """Add the newly held-out photos to the earlier ones."""
-    label_of = {name: label for label, name in enumerate(model.names)}
-    fresh = _photos(todo.held_out, choice, workers)
-    both = model.held_out.followed_by(fresh) if model.held_out is not None else fresh
-    kept = self_contained(both)
-    assert isinstance(kept, Photos)
-    model.held_out = kept
-    labels = torch.tensor([label_of[photo.label] for photo in todo.held_out])
-    model.held_out_targets = torch.cat([model.held_out_targets, labels])
-    model.held_out_digests = [*model.held_out_digests, *(photo.digest for photo in todo.held_out)]

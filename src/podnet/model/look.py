@@ -12,7 +12,7 @@ from podnet.data.images import to_device
 from podnet.errors import DataError
 from podnet.losses import attention
 from podnet.metrics import REJECT
-from podnet.model.measure import highest, tables
+from podnet.model.measure import tables
 from podnet.model.model import Model
 from podnet.model.predict import rank
 
@@ -39,10 +39,9 @@ def look(model: Model, photo: bytes, label: int | None = None, top: int = 5) -> 
     scores = model.learner.predict(pixels)
     ranked = {name: rank(model, scores, name, top)[0] for name in tables(scores)}
     label = int(scores.cnn[0].argmax()) if label is None else label
-    unknown = bool(model.familiarity(highest(scores)) < model.familiarity.threshold(REJECT))
     left, upper, right, lower = centre_box(width, height, size)
     seen = (left / width, upper / height, right / width, lower / height)
-    return Look(ranked, label, _heat(model, pixels, label), unknown, seen)
+    return Look(ranked, label, _heat(model, pixels, label), bool(model.unknown(scores, REJECT)), seen)
 
 
 def _heat(model: Model, pixels: Tensor, label: int) -> Tensor | None:

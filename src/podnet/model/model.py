@@ -20,11 +20,12 @@ from torch import Tensor
 
 from podnet.data.images import to_tensors
 from podnet.data.photos import Photos
+from podnet.engine.extraction import Scores
 from podnet.engine.learner import Learner
 from podnet.errors import PodnetError, in_words, nearest, printable
 from podnet.io.tensors import save_tensors
 from podnet.metrics import INFERENCES
-from podnet.model.measure import Familiarity
+from podnet.model.measure import Familiarity, highest
 from podnet.model.settings import Settings
 
 FORMAT = 3  # of the files written; UPGRADES has the changes between formats
@@ -75,19 +76,22 @@ class Model:
         """Tells photos that look like its own from others; of a loaded model, which no longer changes."""
         return Familiarity(self.familiar)
 
+    def unknown(self, scores: Scores, rate: float) -> Tensor:
+        """Which photos (N,) look like none of the classes; that share of photos of known classes does, too."""
+        return self.familiarity(highest(scores)) < self.familiarity.threshold(rate)
+
     def exemplar_counts(self) -> list[int]:
         """How many photos are kept of each class, in the order of the classes."""
-        targets = self.learner.memory.targets
-        kept = [] if targets is None else targets.tolist()
-        return [kept.count(label) for label in range(len(self.classes))]
+        return self._per_class(self.learner.memory.targets)
 
     def kept_counts(self) -> list[int]:
         """Of how many photos of each class something is kept: their features, sums of them, or small copies."""
-        targets = self.learner.kept.get("targets")
-        if targets is None:
-            return self.exemplar_counts()
-        counted: list[int] = torch.bincount(targets, minlength=len(self.classes)).tolist()
-        return counted
+        return self._per_class(self.learner.kept.get("targets", self.learner.memory.targets))
+
+    def _per_class(self, targets: Tensor | None) -> list[int]:
+        none = torch.zeros(0, dtype=torch.int64)
+        counts: list[int] = torch.bincount(none if targets is None else targets, minlength=len(self.classes)).tolist()
+        return counts
 
     def label_of(self, name: str) -> int:
         if name not in self.names:

@@ -125,5 +125,5 @@ def split(photos: Sequence[Photo], share: float) -> tuple[list[Photo], list[Phot
 def trained(lesson: Lesson) -> Lesson:
     """The same lesson for a model whose network is trained."""
     settings = replace(lesson.choice.settings, trained=True, keep="photos")
-    choice = replace(lesson.choice, settings=settings)
+    choice = replace(lesson.choice, settings=settings, trial=False)
     return replace(lesson, todo=plan(lesson.collection, None, choice.training.held_out, False), choice=choice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,31 +47,25 @@ def predict(
 
     A photo less familiar than all but a share `reject` of the model's own is unknown.
     """
-    least = model.familiarity.threshold(reject)
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
         photos = Photos(tuple(source for _, source in part), model.settings.image_size, workers, "skip")
-        yield from _answers(model, [name for name, _ in part], photos, inference, top, least)
+        yield from _answers(model, [name for name, _ in part], photos, inference, top, reject)
 
 
 def _answers(
-    model: Model, names: Sequence[str], photos: Photos, inference: str, top: int, least: float
+    model: Model, names: Sequence[str], photos: Photos, inference: str, top: int, reject: float
 ) -> Iterator[Prediction | Failure]:
-    rows: dict[int, int] = {}
-    try:
+    answers: dict[int, Prediction] = {}
+    with suppress(DataError):  # none could be read
         scores = model.learner.predict(photos)
-    except DataError:  # none could be read
-        pass
-    else:
+        unknown = model.unknown(scores, reject).tolist()
         ranked = rank(model, scores, inference, top)
-        unknown = (model.familiarity(highest(scores)) < least).tolist()
-        rows = {index: row for row, index in enumerate(scores.indices.tolist())}
+        rows = zip(scores.indices.tolist(), ranked, unknown, strict=True)
+        answers = {i: Prediction(names[i], best, strange) for i, best, strange in rows}
     reasons = photos.unreadable_names()
     for i, name in enumerate(names):
-        if i in rows:
-            yield Prediction(name, ranked[rows[i]], unknown[rows[i]])
-        else:
-            yield Failure(name, reasons.get(photos.name_of(i), "it cannot be read"))
+        yield answers.get(i) or Failure(name, reasons.get(photos.name_of(i), "it cannot be read"))
 
 
 def rank(model: Model, scores: Scores, inference: str, top: int) -> list[list[tuple[str, float]]]:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from podnet.data.augment import Transform
 from podnet.data.collection import Collection
@@ -18,17 +18,21 @@ from podnet.errors import ConfigError, counted, nearest
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods import Method, PODNet, configured
 from podnet.methods.ridge import Keep, Ridge, RidgeWithPhotos
-from podnet.nets.building import default_weights, expected_images, require_known
+from podnet.nets.backbones import Expected
+from podnet.nets.building import default_weights, expected_images, require_known, start_from
 
 PRETRAINED = "lite0"  # the backbone unless another is given
 SMALL = 64  # pixels of the network's input; up to this ResNet-32, which was made for CIFAR's 32
-UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 2000, 20, 60  # approximate length of training from random weights
-PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST, PRETRAINED_LR = 500, 5, 30, 5e-4
+LENGTH, PRETRAINED_LENGTH = (2000, 20, 60), (500, 5, 30)  # of training: about so many updates, fewest and most epochs
+PRETRAINED_LR = 5e-4
 UPDATES_PER_EPOCH = 8  # at least, so that few photos do not form a single batch
 BATCH_SIZES = (64, 32, 16, 8)
 FEW_FROM_NOTHING = 300  # photos a class that a network without pretrained weights wants
 TRAIN = ("auto", "never", "always")
 KEEPS = get_args(Keep)
+
+Suggestion = tuple[Any, str]  # a value and the reason for it
+Made = TypeVar("Made", "Settings", "Training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,11 @@ class Settings:
         return self.weights != "none"
 
     @property
+    def expected(self) -> Expected | None:
+        """The images that the pretrained weights expect."""
+        return expected_images(self.backbone) if self.pretrained else None
+
+    @property
     def least_area(self) -> float:
         """Least area of a random crop: larger for the few epochs on pretrained features."""
         return 0.35 if self.pretrained else LEAST_AREA
@@ -82,23 +91,30 @@ OPTIONS = ("train", "minutes", *(f.name for kind in (Settings, Training) for f i
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, and the reason for each, one line each."""
+    """Settings, and the reason for each that was not given."""
 
     settings: Settings
     training: Training
     reasons: dict[str, str] = field(default_factory=dict)
     weights: str = "none"  # source of a new backbone's initial weights
-    train: str = "never"  # "auto": train if that is better in a trial
+    trial: bool = False  # whether to train if that is better in a trial
     minutes: float = 1.0  # for the trial and the training
 
 
 def make_learner(settings: Settings, training: Training, device: str) -> Learner:
     """A learner without classes."""
-    expected = expected_images(settings.backbone) if settings.pretrained else None
+    expected = settings.expected
     mean, std = (expected.mean, expected.std) if expected else (MEAN, STD)
     transform = Transform(mean, std, pad=0, flip=settings.mirror)
     memory = ExemplarMemory(per_class=settings.exemplars)
     return Learner(_method(settings, training), 3, transform, memory, settings.seed, Compute(device))
+
+
+def new_learner(choice: Choice, device: str) -> Learner:
+    """A learner without classes, with the initial weights that were chosen."""
+    learner = make_learner(choice.settings, choice.training, device)
+    start_from(learner.network.backbone, choice.settings.backbone, choice.weights, choice.settings.seed)
+    return learner
 
 
 def _podnet(settings: Settings, training: Training) -> Method:
@@ -125,22 +141,20 @@ def choose(collection: Collection, given: Mapping[str, Any], known: Settings | N
         )
     source = given.get("weights")
     given |= {"weights": Path(source).name} if source else {}  # no path of this machine in the file
+    for_training = {name: given.pop(name) for name in given.keys() - {f.name for f in fields(Settings)}}
     if known is not None:
         _require_same(known, given, train)
     suggested = {} if known is not None else _suggest_settings(collection, given, train, on_gpu)
-    fixed = {f.name for f in fields(Settings)}
-    values = {name: value for name, (value, _) in suggested.items()} | given
-    settings = known or Settings(**{name: value for name, value in values.items() if name in fixed})
-    if settings.pretrained:
-        _require_fitting_size(settings)
-    suggested |= _suggest_training(len(collection.photos), given.get("batch_size"), settings.pretrained)
-    values = {name: value for name, (value, _) in suggested.items()} | given
-    training = Training(**{name: value for name, value in values.items() if name not in fixed})
+    settings = known or _made(Settings, suggested, given)
+    if (expected := settings.expected) and expected.fixed and settings.image_size != expected.size:
+        raise ConfigError(f"image_size is {settings.image_size}; {settings.backbone} needs {expected.size}.")
+    in_training = _suggest_training(len(collection.photos), for_training.get("batch_size"), settings.pretrained)
+    training = _made(Training, in_training, for_training)
     _podnet(settings, training)  # refuses what it cannot train with, whether or not it will
-    used = fixed if not settings.trained else values
-    reasons = {name: why for name, (_, why) in suggested.items() if name not in given and name in used}
+    suggested |= in_training if settings.trained else {}
+    reasons = {name: why for name, (_, why) in suggested.items() if name not in given | for_training}
     decided = settings.trained or known is not None or given.get("keep", "photos") != "photos"
-    return Choice(settings, training, reasons, source or settings.weights, "never" if decided else train, minutes)
+    return Choice(settings, training, reasons, source or settings.weights, train == "auto" and not decided, minutes)
 
 
 def _require_same(known: Settings, given: Mapping[str, Any], train: str) -> None:
@@ -157,41 +171,35 @@ def _require_same(known: Settings, given: Mapping[str, Any], train: str) -> None
         )
 
 
-def _require_fitting_size(settings: Settings) -> None:
-    expected = expected_images(settings.backbone)
-    if expected is not None and expected.fixed and settings.image_size != expected.size:
-        raise ConfigError(f"image_size is {settings.image_size}; {settings.backbone} needs {expected.size}.")
+def _made(kind: type[Made], suggested: Mapping[str, Suggestion], given: Mapping[str, Any]) -> Made:
+    """Settings as given, or else as suggested."""
+    return kind(**({name: value for name, (value, _) in suggested.items()} | dict(given)))
 
 
 def _suggest_settings(
     collection: Collection, given: Mapping[str, Any], train: str, on_gpu: bool
-) -> dict[str, tuple[Any, str]]:
-    """Name -> value and reason."""
+) -> dict[str, Suggestion]:
     weights = given.get("weights")
     named = given.get("backbone", "" if weights == "none" else PRETRAINED)
     if named:
         require_known(named)
-    if (weights or default_weights(named)) == "none":
-        if train == "never":
-            raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
-        return _suggest_for_nothing(collection, on_gpu) | _suggest_training_at_all(given, True)
+    from_nothing = (weights or default_weights(named)) == "none"
+    by_photos = _suggest_for_nothing(collection, on_gpu)
+    if from_nothing and train == "never":
+        raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
+    trained = {"trained": (True, "asked for"), "keep": ("photos", "for later training")}
+    if from_nothing:
+        return by_photos | trained
     expected = expected_images(named)
-    native = None if expected is None else (expected.size, f"native size of {named}")
     return {
         "backbone": (named, "pretrained, fast on a CPU"),  # unless it is given
-        "image_size": native or _suggest_for_nothing(collection, on_gpu)["image_size"],
+        "image_size": (expected.size, f"native size of {named}") if expected else by_photos["image_size"],
         "weights": (default_weights(named), "pretrained features need few photos"),
-        **_suggest_training_at_all(given, train == "always"),
+        **(trained if train == "always" else {}),
     }
 
 
-def _suggest_training_at_all(given: Mapping[str, Any], trained: bool) -> dict[str, tuple[Any, str]]:
-    if not trained:
-        return {}
-    return {"trained": (True, "asked for")} | ({} if "keep" in given else {"keep": ("photos", "for later training")})
-
-
-def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, tuple[Any, str]]:
+def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, Suggestion]:
     side = round(statistics.median(min(photo.size) for photo in collection.photos))
     largest = 224 if on_gpu else 48
     size = min(largest, max(32, side // 16 * 16))
@@ -202,16 +210,13 @@ def _suggest_for_nothing(collection: Collection, on_gpu: bool) -> dict[str, tupl
     }
 
 
-def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> dict[str, tuple[Any, str]]:
-    updates, fewest, most = UPDATES, FEWEST_EPOCHS, MOST_EPOCHS
-    suggested: dict[str, tuple[Any, str]] = {}
-    if pretrained:
-        updates, fewest, most = PRETRAINED_UPDATES, PRETRAINED_FEWEST, PRETRAINED_MOST
-        suggested["lr"] = (PRETRAINED_LR, "to preserve the pretrained features")
+def _suggest_training(photos: int, batch_size: int | None, pretrained: bool) -> dict[str, Suggestion]:
+    updates, fewest, most = PRETRAINED_LENGTH if pretrained else LENGTH
+    suggested: dict[str, Suggestion] = {"lr": (PRETRAINED_LR, "to preserve the pretrained features")}
     fitting = (size for size in BATCH_SIZES if photos >= UPDATES_PER_EPOCH * size)
     batch = batch_size or next(fitting, BATCH_SIZES[-1])
     epochs = min(most, max(fewest, round(updates * batch / photos)))
-    return suggested | {
+    return (suggested if pretrained else {}) | {
         "batch_size": (batch, f"for {counted(photos, 'photo')}"),
         "epochs": (epochs, f"about {updates} updates, {fewest} to {most} epochs"),
     }

@@ -14,8 +14,7 @@ from podnet.errors import counted
 from podnet.grouping import positions_by_class
 from podnet.metrics import accuracy
 from podnet.model.measure import judged
-from podnet.model.settings import Choice, make_learner
-from podnet.nets.building import start_from
+from podnet.model.settings import Choice, new_learner
 from podnet.ridge import Fitted
 from podnet.scenario.tasks import Task
 
@@ -28,26 +27,18 @@ SLOWER = 3.5  # how much longer training on a photo takes than looking at it
 class Trial:
     """Accuracy of both ways in percent on the same photos, or why training was not tried."""
 
-    fixed: float | None = None
-    trained: float | None = None
-    minutes: float = 0.0
-    allowed: float = 0.0
-    few: bool = False  # too few photos to hold some back
+    fixed: float = 0.0
+    trained: float = 0.0
+    why_not: str = ""
+    too_long: float = 0.0  # minutes, if that is why
 
     @property
     def wins(self) -> bool:
-        return self.trained is not None and self.fixed is not None and self.trained > self.fixed
-
-    @property
-    def too_long(self) -> bool:
-        return not self.few and self.minutes > self.allowed
+        return self.trained > self.fixed
 
     def words(self) -> str:
-        if self.trained is None or self.fixed is None:
-            why = f"no class has {SHARE} photos" if self.few else "there is little to gain"
-            if self.too_long:
-                why = f"it would take about {counted(ceil(self.minutes), 'minute')}"
-            return f"training the network was not tried: {why}"
+        if self.why_not:
+            return f"training the network was not tried: {self.why_not}"
         better = "the network is trained" if self.wins else "the network is not trained"
         return (
             f"on held-out photos, fixed features reach {self.fixed:.1f} %, "
@@ -56,25 +47,28 @@ class Trial:
 
 
 def try_training(fixed: Learner, task: Task, choice: Choice, device: str) -> Generator[Iteration | Epoch, None, Trial]:
-    """Compare the features of the learner, which knows just this task, with a network trained on most of its photos."""
+    """Compare the features of the learner, which knows just this task, with a network trained on most of its photos.
+
+    `choice` is of the model that is trained.
+    """
     photos, kept = len(task.train_targets), fixed.kept
     chosen = judged(kept["targets"])
     if chosen.any() and accuracy(kept["left_out_cnn"][chosen].numpy(), kept["targets"][chosen].numpy()) >= ENOUGH:
-        return Trial(allowed=choice.minutes)
+        return Trial(why_not="there is little to gain")
     looks = choice.training.epochs * (2 - 1 / SHARE)  # in the trial, and then with all photos
     minutes = SLOWER * looks * fixed.seconds["features"] / 60
     groups = positions_by_class(task.train_targets).values()
     measured = torch.cat([own[SHARE - 1 :: SHARE] for own in groups])
-    if minutes > choice.minutes or not len(measured):
-        return Trial(minutes=minutes, allowed=choice.minutes, few=not len(measured))
+    if not len(measured):
+        return Trial(why_not=f"no class has {SHARE} photos")
+    if minutes > choice.minutes:
+        return Trial(why_not=f"it would take about {counted(ceil(minutes), 'minute')}", too_long=minutes)
     rest = torch.ones(photos, dtype=torch.bool).index_fill_(0, measured, False).nonzero().flatten()
     targets = task.train_targets
     linear = Fitted(kept["features"][rest], targets[rest], task.seen).linear
     before = linear(kept["features"][measured].double()).argmax(1)
-    settings = replace(choice.settings, trained=True, keep="photos")
-    learner = make_learner(settings, choice.training, device)
-    start_from(learner.network.backbone, settings.backbone, choice.weights, settings.seed)
+    learner = new_learner(choice, device)
     yield from learner.learn(replace(task, train_images=task.train_images[rest], train_targets=targets[rest]))
     after = learner.predict(task.train_images[measured]).cnn.argmax(1)
-    found = [accuracy(own.cpu().numpy(), targets[measured].numpy()) for own in (before, after)]
-    return Trial(found[0], found[1], minutes, choice.minutes)
+    both = [accuracy(own.cpu().numpy(), targets[measured].numpy()) for own in (before, after)]
+    return Trial(both[0], both[1])
