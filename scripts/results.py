@@ -46,6 +46,7 @@ LABELS = {
     "der": "DER",
     "ncm": "nearest class mean",
     "acil": "ACIL",
+    "ranpac": "RanPAC",
     "podnet-plus": "**PODNet+**",
 }
 NOISE = 0.5  # points: a smaller mean difference is not told from chance with two orders
@@ -275,12 +276,15 @@ def small(name: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> I
         yield f"| {row.label} | {' | '.join(own)} |"
 
 
+CHANGES = {"RanPAC": {"backbone": "resnet32", "weights": "none", "freeze": False, "lr": 0.1}}  # trained like the others
+
+
 def runs_of(method: str, column: str) -> list[Lines]:
     """The finished runs of a method under a column of the paper's first table, at scale small."""
     table = BENCHMARKS["cifar100"]
     known = {row.options["method"]: row.label for row in table.rows}
     table = table if method in known else with_row(table, method)
-    planned = plan(narrowed(table, [known.get(method, method)], [column]), "small", RECORDS)
+    planned = plan(narrowed(table, [known.get(method, method)], [column]), "small", RECORDS, changes=CHANGES)
     return [lines for run in planned if (lines := read(RECORDS / "small" / run.record.folder.name))]
 
 
@@ -300,11 +304,12 @@ def lost(runs: Sequence[Lines]) -> str:
 
 
 def kept(line: dict) -> str:
-    """What is kept after a task besides the network, in kilobytes: exemplars, and the rest."""
-    parts = line.get("bytes", {})
+    """What is kept after a task, in kilobytes: the network, exemplars, and the rest."""
+    if "bytes" not in line:  # earlier versions did not record them
+        return f"— + {line['memory'] * 16 * 16 * 3 / 1000:.0f} + —"
+    parts = line["bytes"]
     others = sum(size for part, size in parts.items() if part not in ("network", "exemplars"))
-    images = parts.get("exemplars", line["memory"] * 16 * 16 * 3)  # earlier versions did not record bytes
-    return f"{images / 1000:.0f} + {others / 1000:.0f}" if parts else f"{images / 1000:.0f}"
+    return " + ".join(f"{size / 1000:.0f}" for size in (parts["network"], parts["exemplars"], others))
 
 
 def every_method() -> Iterator[str]:

@@ -35,7 +35,7 @@ from podnet.report.plots import figure_of
 
 MOST_JOBS = 8  # default limit: each takes about a gigabyte
 LOOK = 5.0  # seconds between checks of all runs, which may be hundreds
-WRITE = 60.0  # seconds between two pages while the runs go on
+WRITE = 60.0  # least seconds between two pages while the runs go on
 
 
 def reproduce_command(known: argparse.Namespace) -> int:
@@ -191,7 +191,7 @@ def _follow(runs: Sequence[Planned], engine: Engine, resume: bool, report: Calla
     The page is written from time to time, so that the table can be seen to fill.
     """
     failed = []
-    looked, written = 0.0, time.monotonic()
+    looked, due = 0.0, time.monotonic() + WRITE
     with bar(transient=False) as progress:
         tasks = progress.add_task("tasks of all runs", total=sum(run.tasks for run in runs))
         for outcome in carry_out(runs, engine, resume):
@@ -203,9 +203,10 @@ def _follow(runs: Sequence[Planned], engine: Engine, resume: bool, report: Calla
             say(f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}".rstrip())
             if outcome.status == "done":
                 say(_time_left(runs, engine.slots))
-                if time.monotonic() - written > WRITE:
+                if (began := time.monotonic()) > due:
                     report()
-                    written = time.monotonic()
+                    took = time.monotonic() - began
+                    due = began + max(WRITE, 10 * took)  # a page of many tables must not hold up the runs
             if outcome.status == "failed":
                 failed.append(f"{outcome.planned.label}: {outcome.message}")
     return failed
