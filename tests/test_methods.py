@@ -1,6 +1,6 @@
 """The methods as data: hyper-parameters of their papers, schedules, losses summed as the papers say."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import cos, pi, sqrt
 
 import pytest
@@ -52,6 +52,22 @@ def test_the_fidelity_switches_hyper_parameters_as_a_group():
     assert options[0] == configured(PODNet, "cifar", {})
     assert [(o.intensity, o.finetune_batchnorm) for o in options] == [("scale", "fixed"), ("shift", "fixed")]
     assert configured(PODNet, "imagenet", {"fidelity": "paper"}).intensity == "none"
+
+
+def test_a_method_with_slots_has_its_presets_too():
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Slots(PODNet):
+        pass
+
+    assert configured(Slots, "cifar", {"fidelity": "paper"}).intensity == "shift"
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Own(Slots):
+        strength: str = "weak"
+        switch = "strength"
+        presets = {"cifar weak": {"lr": 0.5}}
+
+    assert configured(Own, "cifar", {}).lr == 0.5
 
 
 def test_the_weight_of_the_maps_grows_with_the_classes_unless_told_otherwise():

@@ -405,6 +405,11 @@ def test_the_skip_link_stays_on_the_view(shop, open_page):
     assert page.locator("h1").inner_text() == "Teach it"
 
 
+def test_an_address_that_is_no_view_shows_the_runs(shop, open_page):
+    page = open_page(f"{shop.address}#/constructor")  # a name that every object of JavaScript has
+    assert page.locator("h1").inner_text() == "Runs"
+
+
 def test_paste_a_photo(shop, open_page):
     page = open_page(address_of(shop, "try"))
     files = transfer_of(page, [shop.folder / "photos" / "blue" / "4.png"])

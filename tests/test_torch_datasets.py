@@ -109,6 +109,7 @@ def item(image=ARRAYS[0], label=0):
         ([item(label=None)], "the label of train item 0 is None; it must be a whole number"),
         ([item(label="cat")], "the label of train item 0 is 'cat'"),
         ([item(label=0.5)], "the label of train item 0 is 0.5"),
+        ([item(label=10**30)], "the label of train item 0 is 10+; it must be a whole number"),
         ([item(label=True)], "the label of train item 0 is True"),
         ([item(label=torch.tensor(True))], r"the label of train item 0 is tensor\(True\)"),
         ([item(label=torch.tensor([0, 1]))], r"the label of train item 0 is tensor\(\[0, 1\]\)"),

@@ -123,7 +123,7 @@ def _pair(item: Any, where: str) -> tuple[Any, int]:
         raise DataError(f"{where} is {type(item).__name__} without a label; give pairs of an image and its label.")
     image, label = item[:2]
     number = label.item() if isinstance(label, (Tensor, np.ndarray)) and math.prod(label.shape) == 1 else label
-    if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number >= 2**63:
         raise DataError(f"the label of {where} is {label!r}; it must be a whole number, the class from 0 on.")
     return image, int(number)
 

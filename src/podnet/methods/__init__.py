@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, get_args
@@ -57,7 +58,8 @@ def find_method(name: str) -> type[Method]:
 
 def configured(method: type[Method], family: str, overrides: Mapping[str, Any], dataset: str = "") -> Method:
     """The method with its defaults for a family of data ("cifar", "imagenet", "digits"), then the given values."""
-    choice = overrides.get(method.switch, getattr(method, method.switch, None))
+    defaults = {each.name: each.default for each in fields(method)}  # a class with slots does not have them
+    choice = overrides.get(method.switch, defaults.get(method.switch))
     values: dict[str, Any] = {}
     for preset in (family, choice, f"{family} {choice}", f"{dataset} {choice}"):
         values |= method.presets.get(preset, {})

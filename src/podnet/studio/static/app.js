@@ -20,7 +20,7 @@ let leave = null;
 
 function show(first) {
   const [, name = "runs", ...rest] = location.hash.slice(1).split("/");
-  const [view, title, under] = VIEWS[name] ?? VIEWS.runs;
+  const [view, title, under] = VIEWS[Object.hasOwn(VIEWS, name) ? name : "runs"];
   leave?.();
   dropAll();
   main.replaceChildren();
