@@ -105,6 +105,8 @@ class Mine(Method):
     def phases(self, old, new, state):
         return [Phase("train", lambda student, teacher, targets: {"ce": student.logits.mean()}, 1, constant(0.1))]
 """
+END = "constant(0.1))]"
+AFTER_TASK = "\n    def after_task(self, network, batches, state): "
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,12 @@ class Mine(Method):
         (GOOD.replace("phases(", "stages("), "Mine", "has no phases(self, old, new, state)"),
         (GOOD.replace(", new, state)", ", new)"), "Mine", "takes self, old, new; it must take self, old, new, state"),
         (f"{GOOD}\n    def class_means(self): ...\n", "Mine", "class_means of Mine"),
+        (GOOD.replace('summary = "nothing"', "summary = 3"), "Mine", "lacks summary, a text"),
+        (f"{GOOD}\n    inferences = ('knn',)\n", "Mine", "are ('knn',); give a tuple of 'cnn' and 'nme'"),
+        (f"{GOOD}\n    inferences = 'cnn'\n", "Mine", "are 'cnn'; give a tuple"),
+        (f"{GOOD}\n    exemplars = 'some'\n", "Mine", "is 'some'; it must be one of none, optional, needed"),
+        (f"{GOOD}\n    later = frozenset({{'epoch'}})\n", "Mine", "not one of its fields. Did you mean 'epochs'"),
+        (f"{GOOD}\n    seed: int = 3\n", "Mine", "has a field seed, which is an option of every run; rename it"),
         (GOOD.replace('"epochs"', '"epoch"'), "Mine", "'epoch', which is not one of its fields. Did you mean 'epochs'"),
     ],
 )
@@ -140,6 +148,45 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
         ("student.logits.mean()", "student.logits.mean(1)", "the term ce of phase train is a tensor of shape (120,)"),
         ("student.logits.mean()", "1.5", "the term ce of phase train is 1.5; it must be a scalar tensor"),
         ("constant(0.1)", "0.1", "the lr of phase train is 0.1; give a function"),
+        ("constant(0.1)", "constant(-0.1)", "the lr of phase train is -0.1 in epoch 1; it must be 0 or more"),
+        (", 1, constant", ", 1.5, constant", "the epochs of phase train are 1.5; give a whole number"),
+        (", 1, constant", ", -1, constant", "the epochs of phase train are -1; give a whole number"),
+        ("constant(0.1))", "constant(0.1), clip=-1.0)", "the clip of phase train is -1.0; it must be above 0"),
+        ("student, teacher, targets:", "student, targets:", "the loss of phase train must take three arguments: loss("),
+        ("student.logits.mean()", "student.logits.mean().detach()", "loss of phase train does not depend on the"),
+        ("]", ", Phase('train', print, 1, constant(0.1))]", "two phases of mine are called train"),
+        (
+            "0.1))",
+            "0.1), images=lambda pool: pool.targets + 9999)",
+            "phase train chooses images 9999 to 10001; the task has 0 to",
+        ),
+        ("0.1))", "0.1), parameters=lambda network: [FOREIGN])", "trains a parameter that the network does not have"),
+        ("0.1))", "0.1), penalty=lambda *given: {})", "the penalty of phase train returned no term, not named terms"),
+        (
+            END,
+            f"{END}{AFTER_TASK}return {{'a': torch.ones(3).to_sparse()}}",
+            "a in the state of mine is a sparse tensor",
+        ),
+        (
+            END,
+            f"{END}{AFTER_TASK}network.more = FOREIGN; return {{}}",
+            "has changed in more, which rebuild does not make",
+        ),
+        (
+            END,
+            f"{END}{AFTER_TASK}return {{'a': FOREIGN}}\n    def class_means(self, state): return torch.ones(2, 3)",
+            "class_means of mine returned the shape (2, 3); it must be (3, 64)",
+        ),
+        (
+            END,
+            f"{END}\n    def classifier(self, dim): return torch.nn.Linear(dim, 2)",
+            "the classifier of mine is a Linear",
+        ),
+        (
+            END,
+            f"{END}\n    def grow(self, network, new, features, seed): pass",
+            "after grow of mine the classifier has 0 classes instead of 3",
+        ),
         ("return [Phase", "return Phase", "return a list of Phase"),
         ("return [Phase", "state['importance']; return [Phase", "mine.py, line 11, in phases: KeyError: 'importance'."),
         (
@@ -151,7 +198,7 @@ def test_a_mistake_gets_one_sentence(text, name, words, tmp_path, capsys):
 )
 def test_what_a_method_gives_is_looked_at(good, bad, words, tmp_path, capsys):
     """What only shows in the run: a sentence instead of torch's complaint about something further on."""
-    text = GOOD.replace(good, bad)
+    text = f"{GOOD}\nimport torch\nFOREIGN = torch.nn.Parameter(torch.ones(2))\n".replace(good, bad)
     (tmp_path / "mine.py").write_text(text.replace("]\n", "\n") if bad == "return Phase" else text)
     assert main(["run", "--method", f"{tmp_path}/mine.py:Mine", "--output", str(tmp_path / "run"), *QUICK]) == 2
     error = " ".join(capsys.readouterr().err.split())

@@ -17,14 +17,14 @@ from podnet.engine.batches import TrainingSet
 from podnet.engine.device import PLAIN, Compute
 from podnet.engine.extraction import Pass, Ranked, Scores
 from podnet.engine.progress import Progress, require_same_task, summary_of
-from podnet.engine.remembering import TaskBatches, checked, embedding
+from podnet.engine.remembering import TaskBatches, checked, embedding, own_means
 from podnet.engine.timing import timed
 from podnet.engine.training import Epoch, Iteration, Stepper, fit, make_optimizer, moments, set_moments
 from podnet.memory.exemplars import ExemplarMemory, first_of_each_class
 from podnet.memory.herding import herd_classes
 from podnet.memory.means import class_means, nme_scores
 from podnet.methods.base import Method, State, phases_of
-from podnet.methods.networks import new_network
+from podnet.methods.networks import grow, new_network, require_rebuilt
 from podnet.methods.phases import Phase, Pool
 from podnet.nets.backbones import Backbone
 from podnet.nets.building import start_from
@@ -111,7 +111,7 @@ class Learner:
         assert progress is not None
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
-                progress.chosen = phase.images(pool)
+                progress.chosen = phase.images_of(pool)
             if phase.start is not None:
                 with seeded(*seed, phase.name, "start"):
                     phase.start(self.network)
@@ -188,7 +188,7 @@ class Learner:
 
             with seeded(self.seed, "grow", task.index):
                 if task.new:
-                    self.method.grow(self.network, task.new, features, derive(self.seed, "imprint", task.index))
+                    grow(self.method, self.network, task.new, features, derive(self.seed, "imprint", task.index))
             self.placed(self.network)
             self.team.copy_from_main(self.network)
             self._fast = None  # the backbone may have grown
@@ -232,6 +232,7 @@ class Learner:
             self.network.zero_grad()
             self.kept = self.team.from_main(lambda: {name: value.cpu() for name, value in kept.items()})
             self.team.copy_from_main(self.network)
+        require_rebuilt(self.method, self.network)
 
     def _end(self, task: Task, images: Images, pool: Pool) -> None:
         if self.method.exemplars != "none" and self.memory.quota(task.seen):
@@ -242,7 +243,7 @@ class Learner:
                 self.fingerprint = fingerprint(exemplars, pool.targets[chosen])
                 self.team.require_same("exemplars", self.fingerprint)
                 self.memory = self.memory.with_classes(exemplars, pool.targets[chosen], task.seen)
-        means = self.method.class_means(self.kept) if self.kept else None
+        means = own_means(self.method, self.kept, self.network)
         if means is not None:
             self.means = means.to(self.device, copy=True)  # it may be part of the state
         elif "nme" in self.method.inferences and self.memory.images is not None:

@@ -13,7 +13,7 @@ from podnet.engine.training import Iteration
 from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
 from podnet.methods.base import Method, State
-from podnet.nets.network import Outputs
+from podnet.nets.network import Network, Outputs
 
 
 @dataclass(eq=False)
@@ -75,4 +75,15 @@ def checked(state: Any, method: Method) -> State:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise ConfigError(f"the state of {method.name} has {name} = {value!r}; it must be a tensor.")
+        if value.layout != torch.strided:
+            raise ConfigError(f"{name} in the state of {method.name} is a sparse tensor; keep it as to_dense().")
     return {name: value.detach().clone().contiguous() for name, value in state.items()}
+
+
+def own_means(method: Method, kept: State, network: Network) -> Tensor | None:
+    """The class means (classes, D) that a method makes from its state, checked; None: it makes none."""
+    means = method.class_means(kept) if kept else None
+    wanted = (network.classifier.classes, network.classifier.dim)
+    if means is not None and means.shape != wanted:
+        raise ConfigError(f"class_means of {method.name} returned the shape {tuple(means.shape)}; it must be {wanted}.")
+    return means

@@ -57,10 +57,15 @@ def make_optimizer(network: Network, phase: Phase, method: Method) -> torch.opti
     parameters = [parameter.requires_grad_() for parameter in phase.parameters(network)]
     if not parameters:
         raise ConfigError(f"phase {phase.name} of {method.name} trains no parameter; leave it out of the phases.")
+    if not {id(parameter) for parameter in parameters} <= {id(parameter) for parameter in network.parameters()}:
+        raise ConfigError(
+            f"phase {phase.name} of {method.name} trains a parameter that the network does not have; "
+            "choose from those of the network that parameters(network) gets."
+        )
     decay = method.weight_decay if phase.weight_decay is None else phase.weight_decay
     if (phase.optimizer or method.optimizer) == "adamw":
-        return torch.optim.AdamW(parameters, lr=phase.lr(0), weight_decay=decay, fused=True)
-    sgd = torch.optim.SGD(parameters, lr=phase.lr(0), momentum=method.momentum, weight_decay=decay, fused=True)
+        return torch.optim.AdamW(parameters, lr=phase.lr_of(0), weight_decay=decay, fused=True)
+    sgd = torch.optim.SGD(parameters, lr=phase.lr_of(0), momentum=method.momentum, weight_decay=decay, fused=True)
     # Set before the first update: if float16 overflow skips that one, the buffers would stay undefined.
     set_moments(sgd, [{"momentum_buffer": torch.zeros(())} for _ in parameters])
     return sgd
@@ -79,12 +84,11 @@ def set_moments(optimizer: torch.optim.Optimizer, kept: Moments) -> None:
             )
 
 
-def _scalars(terms: Any, phase: Phase) -> dict[str, Tensor]:
-    """The terms of a loss, checked: the method may be user-defined."""
+def _scalars(terms: Any, phase: Phase, what: str = "loss") -> dict[str, Tensor]:
+    """The terms of a loss or a penalty, checked: the method may be user-defined."""
     if not isinstance(terms, dict) or not terms:
-        raise ConfigError(
-            f'the loss of phase {phase.name} returned {type(terms).__name__}, not named terms such as {{"ce": ...}}.'
-        )
+        given = "no term" if terms == {} else type(terms).__name__
+        raise ConfigError(f'the {what} of phase {phase.name} returned {given}, not named terms such as {{"ce": ...}}.')
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.dim():
             given = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else repr(term)
@@ -118,6 +122,11 @@ class Stepper:
         terms = self._terms(batch)
         self.optimizer.zero_grad()
         loss = torch.stack(list(terms.values())).sum() * batch.weight
+        if not loss.requires_grad:
+            raise ConfigError(
+                f"the loss of phase {self.phase.name} does not depend on the parameters that it trains; "
+                "compute it from the student's outputs, without detach or no_grad."
+            )
         self.scaler.scale(loss).backward()
         if self.phase.clip is not None:
             self.scaler.unscale_(self.optimizer)
@@ -136,7 +145,7 @@ class Stepper:
         terms = _scalars(phase.loss(student, old, batch.targets), phase)
         if phase.penalty is None:
             return terms
-        penalties = _scalars(phase.penalty(self.network, student, batch.targets), phase)
+        penalties = _scalars(phase.penalty(self.network, student, batch.targets), phase, "penalty")
         if taken := terms.keys() & penalties.keys():
             raise ConfigError(
                 f"the loss and the penalty of phase {phase.name} both return {min(taken)}; rename one of them."
@@ -149,7 +158,7 @@ def fit(stepper: Stepper, data: TrainingSet, seed: tuple[object, ...], start: in
     phase, team = stepper.phase, stepper.team
     for epoch in range(start, phase.epochs):
         began = time.perf_counter()
-        lr = phase.lr(epoch)
+        lr = phase.lr_of(epoch)
         stepper.begin_epoch(lr)
         sums: dict[str, Tensor] = {}  # of the terms of the loss, over the images
         images = torch.zeros((), device=data.targets.device)

@@ -181,6 +181,9 @@ def phases_of(method: Method, old: int, new: int, state: State, *, first: bool) 
     phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
         raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")
+    names = [phase.name for phase in phases]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"two phases of {method.name} are called {twice}; give each its own name.")
     if phases and method.warmup_epochs:
         phases[0] = replace(phases[0], lr=warmed_up(phases[0].lr, method.warmup_epochs))
     if method.freeze:

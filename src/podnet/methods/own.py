@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import get_args
 
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.io.files import expanded
-from podnet.methods.base import Method
+from podnet.methods.base import Exemplars, Method
+from podnet.metrics import INFERENCES
 
 CALLED = ("phases", "after_task", "grow", "rebuild", "class_means", "without_class")  # with the arguments of Method's
 
@@ -31,33 +33,37 @@ def load_method(spec: str) -> type[Method]:
         known = f"it defines {', '.join(own)}" if own else "it has no subclass of podnet.methods.Method"
         raise ConfigError(f"{path} has no method {name!r}; {known}.{nearest(name, own)}")
     method = own[name]
-    if without := [f.name for f in fields(method) if f.default is MISSING]:
-        raise ConfigError(f"{name} of {path} has no default for {without[0]}; every field needs one.")
+    for fault in _faults(method, f"{name} of {path}"):
+        raise ConfigError(fault)
+    method.source = f"{path}:{name}"
+    return method
+
+
+def _faults(method: type[Method], where: str) -> Iterator[str]:
+    """What is wrong with a class, in sentences."""
+    options = {field.name: field.default for field in fields(method)}
+    for option, default in options.items():
+        if default is MISSING:
+            yield f"{where} has no default for {option}; every field needs one."
     if "__dataclass_fields__" not in vars(method):
-        raise ConfigError(f"{name} of {path} is not a dataclass; put @dataclass(frozen=True, kw_only=True) above it.")
+        yield f"{where} is not a dataclass; put @dataclass(frozen=True, kw_only=True) above it."
     for attribute in ("name", "summary"):
         if not isinstance(getattr(method, attribute, None), str):
-            raise ConfigError(f'{name} of {path} lacks {attribute}; add a line such as {attribute} = "...".')
+            yield f'{where} lacks {attribute}, a text; add a line such as {attribute} = "...".'
     if method.phases is Method.phases:
-        raise ConfigError(
-            f"{name} of {path} has no phases(self, old, new, state); define it and return a list of Phase."
-        )
+        yield f"{where} has no phases(self, old, new, state); define it and return a list of Phase."
     for function in CALLED:
         given, wanted = (inspect.signature(getattr(each, function)).parameters for each in (method, Method))
         if len(given) != len(wanted):
-            raise ConfigError(
-                f"{function} of {name} of {path} takes {', '.join(given)}; it must take {', '.join(wanted)}."
-            )
-    options = {field.name for field in fields(method)}
-    for preset, values in method.presets.items():
-        for option in values:
-            if option not in options:
-                raise ConfigError(
-                    f"the preset {preset!r} of {name} of {path} sets {option!r}, which is not one of its fields."
-                    f"{nearest(option, options)}"
-                )
-    method.source = f"{path}:{name}"
-    return method
+            yield f"{function} of {where} takes {', '.join(given)}; it must take {', '.join(wanted)}."
+    if not isinstance(method.inferences, tuple) or not set(method.inferences) <= set(INFERENCES):
+        yield f"the inferences of {where} are {method.inferences!r}; give a tuple of 'cnn' and 'nme', such as ('cnn',)."
+    if method.exemplars not in get_args(Exemplars):
+        yield f"exemplars of {where} is {method.exemplars!r}; it must be one of {', '.join(get_args(Exemplars))}."
+    sets = {f"the preset {preset!r}": values for preset, values in method.presets.items()}
+    for what, named in (sets | {"later": method.later, "positive": method.positive}).items():
+        for option in sorted(set(named) - set(options)):
+            yield f"{what} of {where} has {option!r}, which is not one of its fields.{nearest(option, options)}"
 
 
 @contextmanager

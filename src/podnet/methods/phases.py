@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -96,6 +97,16 @@ def warmed_up(schedule: Schedule, epochs: int) -> Schedule:
     return lambda epoch: schedule(epoch) * min(1.0, (epoch + 1) / (epochs + 1))
 
 
+def _takes_three(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
 @dataclass(frozen=True)
 class Phase:
     """One stage of training, carried out by the epoch loop."""
@@ -125,9 +136,31 @@ class Phase:
         for part, example in examples.items():
             if not callable(given := getattr(self, part)):
                 raise ConfigError(f"the {part} of phase {self.name} is {given!r}; give a function, such as {example}.")
+            if part != "lr" and not _takes_three(given):
+                raise ConfigError(f"the {part} of phase {self.name} must take three arguments: {example}.")
+        if not isinstance(self.epochs, int) or self.epochs < 0:
+            raise ConfigError(f"the epochs of phase {self.name} are {self.epochs!r}; give a whole number, 0 or more.")
+        if self.clip is not None and not self.clip > 0:
+            raise ConfigError(f"the clip of phase {self.name} is {self.clip!r}; it must be above 0, or None.")
         if self.optimizer is not None:
             one_of(f"the optimizer of phase {self.name}", self.optimizer, OPTIMIZERS)
         require_possible(f"phase {self.name}", self.augmentation or ())
+
+    def images_of(self, pool: Pool) -> Tensor:
+        """Indices of the images to train on, checked: the method may be user-defined."""
+        chosen = self.images(pool)
+        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(pool.targets):
+            raise ConfigError(
+                f"phase {self.name} chooses images {int(chosen.min())} to {int(chosen.max())}; "
+                f"the task has 0 to {len(pool.targets) - 1}."
+            )
+        return chosen
+
+    def lr_of(self, epoch: int) -> float:
+        lr = self.lr(epoch)
+        if not 0 <= lr < math.inf:
+            raise ConfigError(f"the lr of phase {self.name} is {lr} in epoch {epoch + 1}; it must be 0 or more.")
+        return lr
 
     @property
     def mixing(self) -> frozenset[Augmentation]:

@@ -68,9 +68,8 @@ def _restored(record: Run, learner: Learner, notices: list[str]) -> dict[str, An
             continue
         except MALFORMED as error:  # it is as it was written, but not for this run: nothing is removed
             why = printable(" ".join(str(error).split()))[:200]
-            raise PodnetError(
-                f"{path} does not fit this run ({why}); remove it to continue from the checkpoint before it."
-            ) from error
+            way = "start a new run" if path == files[-1] else "remove it to continue from the checkpoint before it"
+            raise PodnetError(f"{path} does not fit this run ({why}); {way}.") from error
         for damaged in files[: files.index(path)]:
             damaged.unlink()
         return meta

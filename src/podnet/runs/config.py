@@ -23,6 +23,8 @@ def resolve(options: Mapping[str, Any]) -> Experiment:
     if isinstance(options.get("order"), list):
         options["order"] = ",".join(map(str, options["order"]))
     method_class = find_method(str(options.pop("method", "podnet")))
+    if taken := {field.name for field in fields(method_class)} & _experiment_options():
+        raise ConfigError(f"{method_class.name} has a field {min(taken)}, which is an option of every run; rename it.")
     options.setdefault("dataset", "digits")
     source = SOURCES[one_of("dataset", options["dataset"], SOURCES)]
     recipe = _recipe(method_class, options.pop("recipe", None), source.family)
@@ -107,6 +109,8 @@ def _read(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
         if key not in known:
             hint = nearest(key, known | _experiment_options() | {"method"})
             name = getattr(cls, "name", "an experiment")
+            if key in vars(cls) and not key.startswith("_"):
+                hint = f" {key} has no type; write for instance {key}: float = 1.0."
             raise ConfigError(f"{name} has no option {key!r}.{hint}")
     return {key: _read_value(key, value, hints[key]) for key, value in values.items()}
 
