@@ -276,7 +276,7 @@ def small(name: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> I
         yield f"| {row.label} | {' | '.join(own)} |"
 
 
-CHANGES = {"RanPAC": {"backbone": "resnet32", "weights": "none", "freeze": False, "lr": 0.1}}  # trained like the others
+CHANGES = {"ranpac": {"backbone": "resnet32", "weights": "none", "freeze": False, "lr": 0.1}}  # trained like the others
 
 
 def runs_of(method: str, column: str) -> list[Lines]:
