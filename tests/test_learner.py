@@ -249,7 +249,7 @@ def test_distillation_keeps_the_embedding_closer_to_the_old_one():
 def test_an_update_that_float16_skips_leaves_no_trace():
     weight = torch.nn.Parameter(torch.zeros(64, 16, 3, 3))
     phase = replace(PODNet().phases(0, 2, {})[0], parameters=lambda _: [weight], lr=lambda epoch: 0.1)
-    optimizer = make_optimizer(torch.nn.Module(), phase, PODNet(weight_decay=0.0))
+    optimizer = make_optimizer(torch.nn.ParameterList([weight]), phase, PODNet(weight_decay=0.0))
     scaler = torch.amp.GradScaler("cpu")
     for factor in (float("inf"), 1.0, 1.0):
         optimizer.zero_grad()
