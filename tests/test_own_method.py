@@ -127,6 +127,8 @@ AFTER_TASK = "\n    def after_task(self, network, batches, state): "
         (f"{GOOD}\n    inferences = 'cnn'\n", "Mine", "are 'cnn'; give a tuple"),
         (f"{GOOD}\n    exemplars = 'some'\n", "Mine", "is 'some'; it must be one of none, optional, needed"),
         (f"{GOOD}\n    later = frozenset({{'epoch'}})\n", "Mine", "not one of its fields. Did you mean 'epochs'"),
+        (f"{GOOD}\n    weight: float = 'a'\n", "Mine", "has weight = 'a', which is not float"),
+        (GOOD.replace('"epochs": 1', '"epochs": "a"'), "Mine", "sets epochs to 'a', which is not int"),
         (f"{GOOD}\n    seed: int = 3\n", "Mine", "has a field seed, which is an option of every run; rename it"),
         (GOOD.replace('"epochs"', '"epoch"'), "Mine", "'epoch', which is not one of its fields. Did you mean 'epochs'"),
     ],

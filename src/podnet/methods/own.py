@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from podnet.errors import ConfigError, PodnetError, nearest
 from podnet.io.files import expanded
@@ -42,9 +42,12 @@ def load_method(spec: str) -> type[Method]:
 def _faults(method: type[Method], where: str) -> Iterator[str]:
     """What is wrong with a class, in sentences."""
     options = {field.name: field.default for field in fields(method)}
+    hints = get_type_hints(method)
     for option, default in options.items():
         if default is MISSING:
             yield f"{where} has no default for {option}; every field needs one."
+        elif not _fits(default, hints[option]):
+            yield f"{where} has {option} = {default!r}, which is not {hints[option].__name__}; correct one of them."
     if "__dataclass_fields__" not in vars(method):
         yield f"{where} is not a dataclass; put @dataclass(frozen=True, kw_only=True) above it."
     for attribute in ("name", "summary"):
@@ -64,6 +67,18 @@ def _faults(method: type[Method], where: str) -> Iterator[str]:
     for what, named in (sets | {"later": method.later, "positive": method.positive}).items():
         for option in sorted(set(named) - set(options)):
             yield f"{what} of {where} has {option!r}, which is not one of its fields.{nearest(option, options)}"
+    for what, values in sets.items():
+        for option, value in values.items():
+            if not _fits(value, hints[option]):
+                yield f"{what} of {where} sets {option} to {value!r}, which is not {hints[option].__name__}."
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Whether a value is of a plain type; of others, such as choices and tuples, nothing is said here."""
+    plain: dict[object, tuple[type, ...]] = {float: (float, int), int: (int,), str: (str,), bool: (bool,)}
+    if isinstance(value, bool) and hint in plain:
+        return hint is bool
+    return isinstance(value, plain.get(hint, object))
 
 
 @contextmanager
