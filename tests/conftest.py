@@ -1,3 +1,5 @@
+import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -30,12 +32,26 @@ def double_winograd(tmp_path_factory):
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if kernels.library() is None or compiler is None:
         pytest.skip("our convolutions are for a CPU with AVX2 or AVX-512, and need a C++ compiler")
-    out = tmp_path_factory.mktemp("double") / "winograd.so"
-    source = Path(podnet.__file__).with_name("nets") / "winograd.cpp"
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    out, source = folder / "winograd.so", Path(podnet.__file__).with_name("nets") / "winograd.cpp"
     kind = {"AVX2": "-mavx2", "AVX512": "-mavx512f"}[torch.backends.cpu.get_cpu_capability()]
     flags = ["-DREAL=double", "-O2", kind, "-mfma", "-fopenmp", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(out)], check=True)
+    with open(folder / "winograd.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side compile it once
+        if not out.exists():
+            subprocess.run([compiler, *flags, str(source), "-o", str(out)], check=True)
     return kernels.load(str(out))
+
+
+@pytest.fixture(scope="module")
+def weights_read_once():
+    """The 19 MB of lite0's weights are read and checked for the first model of a module only."""
+    from podnet.nets import building
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(building, "packaged", functools.cache(building.packaged))
+        yield
 
 
 @pytest.fixture

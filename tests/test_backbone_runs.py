@@ -259,7 +259,7 @@ def test_lite_in_a_run(tmp_path, coloured):
 def test_a_closed_form_starts_from_the_network_of_a_run_of_podnet(tmp_path):
     """Its checkpoint after the first task has the weights; the network is left as it is."""
     few = ["--classes", "4", "--base", "2", "--images-per-class", "40", "--epochs", "1", "--threads", "1"]
-    assert main(["run", *few, "--output", str(tmp_path / "podnet")]) == 0
+    assert main(["run", *few, "--finetune-epochs", "1", "--output", str(tmp_path / "podnet")]) == 0
     checkpoint = Run(tmp_path / "podnet").trained_first_task()
     start = ["--weights", str(checkpoint), "--freeze", "--fidelity", "released"]
     assert main(["run", "--method", "ncm", *few, *start, "--output", str(tmp_path / "ncm")]) == 0

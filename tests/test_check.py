@@ -1,9 +1,11 @@
 """`podnet check`: every kind of damage is found, nothing is changed, and what it says about recovery is true."""
 
+import json
 import lzma
 import os
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,9 @@ METHOD = "from podnet import PODNet\n\n\nclass Mine(PODNet):\n    pass\n"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    assert main(["run", *DIGITS, "--output", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["podnet", "run", *DIGITS, "--output", str(folder)])  # recorded as its command
+        assert main(sys.argv[1:]) == 0
     return folder
 
 
@@ -242,6 +246,29 @@ def test_a_damaged_or_lost_model_comes_back_from_the_state_before_it(model, caps
     os.replace(*shlex.split(command)[1:])
     assert len(load_model(model).classes) == 2
     assert check(model, capsys)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["undo", "learn", "forget"])
+def test_no_command_removes_the_backup_of_a_damaged_model(model, taught, capsys, command):
+    """It is what `podnet check` recovers."""
+    flip(model)
+    more = {"undo": [], "learn": [str(taught / "green")], "forget": ["red"]}[command]
+    assert main([command, str(model), *more]) == 2
+    assert "damaged" in capsys.readouterr().err
+    [before] = model.parent.glob(".m.podnet.before-*")
+    assert len(load_model(before).classes) == 2
+
+
+def test_the_command_for_a_lost_configuration_is_that_of_this_run(run, capsys):
+    """Not of the run that its first task came from, nor one that made several."""
+    own = json.loads((run / "environment.json").read_text())[0]
+    others = ["podnet run --seeds 1,2", "podnet run --resume runs/x", "podnet reproduce cifar100"]
+    (run / "environment.json").write_text(json.dumps([own | {"command": "podnet run --epochs 9"}, own]))
+    wanted = own["command"] + " --print-config > "
+    (run / "config.yaml").unlink()
+    assert wanted in check(run, capsys)[1]
+    (run / "environment.json").write_text(json.dumps([own | {"command": other} for other in others]))
+    assert "--print-config" not in check(run, capsys)[1]
 
 
 def test_a_damaged_backup_and_a_damaged_lesson_are_found(model, capsys):

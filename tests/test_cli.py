@@ -107,6 +107,13 @@ def test_a_damaged_record_gets_one_sentence(finished, capsys, tmp_path):
     assert "damaged" in refused(capsys, "run", "--resume", copy)
 
 
+def test_results_without_any_checkpoint_are_not_overwritten(finished, capsys, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    shutil.rmtree(copy / "checkpoints")
+    assert "missing; the results so far are unchanged" in refused(capsys, "run", "--resume", copy)
+    assert (copy / "results.jsonl").read_bytes() == (finished / "results.jsonl").read_bytes()
+
+
 def test_an_order_file_is_recorded_as_its_list(capsys, tmp_path):
     (tmp_path / "order.txt").write_text("3\n1\n2\n")
     (tmp_path / "config.yaml").write_text("order: [3, 1, 2]\n")

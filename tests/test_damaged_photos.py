@@ -7,16 +7,19 @@ import zlib
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from podnet.cli import main
 from podnet.data.collection import read_collection
+from podnet.data.photos import Photos
 from podnet.model.loading import load_model
 
 EACH = 20
 ODD = {}  # can be used
 BROKEN = {}  # cannot, and how the reason reads
 QUICK = ["--image-size", "16", "--epochs", "1", "--finetune-epochs", "1", "--exemplars", "3", "--workers", "0"]
+QUICK += ["--train", "never"]
 
 
 def odd(make):
@@ -230,6 +233,9 @@ def test_each_is_used_or_named_with_its_reason(world):
     assert {photo.label for photo in collection.photos if "right" in photo.source.parts} == {"right"}
     assert skipped["empty"] == "a folder without photos"
     assert skipped["beside.txt"] == "not in a class folder"
+    photos = Photos(tuple(photo.source for photo in collection.photos), 16)
+    [(read, _)] = photos.batches([torch.arange(len(photos))], torch.Generator().manual_seed(0))  # random crops
+    assert len(read) == len(used)
 
 
 def test_a_model_learns_from_what_can_be_used(learned, world, capsys):

@@ -1,6 +1,7 @@
 """A results file that was edited or comes from elsewhere: a sentence, never a traceback."""
 
 import json
+import shutil
 
 import pytest
 
@@ -25,6 +26,11 @@ FORGERIES = {
     "names": lambda line: line.update(new_classes=[1]),
     "task": lambda line: line.update(task=7),
     "memory": lambda line: line.update(memory=-1),
+    "more classes than there are": lambda line: line.update(seen=10**9),
+    "no number of tasks": lambda line: line.update(tasks=None),
+    "too few tasks": lambda line: line.update(tasks=1),
+    "no parameters": lambda line: line.update(parameters=None),
+    "no bytes": lambda line: line.update(bytes={}),
 }
 
 
@@ -44,6 +50,26 @@ def test_a_forged_line_is_told(forgery, finished, tmp_path, capsys):
     assert main(["report", str(record.folder), "--output", str(tmp_path / "report")]) == 2
     assert main(["compare", str(record.folder)]) == 2
     assert "line 2 is not the results of a task" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["environment.json", "failure.json"])
+def test_endless_nesting_is_no_traceback(name, finished, tmp_path, capsys):
+    record, lines = finished
+    record.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = (record.folder / name).read_bytes() if (record.folder / name).exists() else b""
+    (record.folder / name).write_text("[" * 100_000)
+    assert (record.environments(), record.failure()) == (record.environments(), None)
+    assert main(["report", str(record.folder), "--output", str(tmp_path / "report")]) == 0
+    (record.folder / name).write_bytes(before)
+
+
+def test_sizes_that_are_no_list_are_no_traceback(finished, tmp_path):
+    record, lines = finished
+    config = record.config_file.read_text()
+    record.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    other = shutil.copytree(record.folder, tmp_path / "other")
+    (other / "config.yaml").write_text(config.replace("sizes: null", "sizes: 1"))
+    assert main(["compare", str(record.folder), str(other)]) == 0
 
 
 @pytest.mark.parametrize("damage", [b"", bytes(100)])

@@ -112,12 +112,12 @@ def test_a_graph_of_squares_says_what_the_model_says(root, fresh, tmp_path, name
     assert about["reject"] == str(REJECT)
 
 
-@pytest.mark.parametrize("name", ["trained", "solved", "trained-single"])
+@pytest.mark.parametrize("name", ["solved", "trained-single"])
 def test_a_graph_of_photos_says_what_the_model_says(root, fresh, tmp_path, name, capsys):
     pytest.importorskip("onnxscript")
     model = load_model(root / f"{name}.podnet")
     about, run = exported(root, name, tmp_path / "out.onnx")
-    checked = {"trained": "18 photos kept in the model", "solved": "30 generated images", "trained-single": "6 photos"}
+    checked = {"solved": "30 generated images", "trained-single": "6 photos"}
     assert f"checked on {checked[name]}" in capsys.readouterr().out
     found = [run(pixels) for pixels in whole(fresh)]
     table = require_same(model, fresh, found, 1e-4)  # they need no scaling, which rounds a little differently

@@ -282,6 +282,13 @@ def test_list_without_lines(tmp_path: Path) -> None:
     assert "train.txt is empty" in refusal(tmp_path)
 
 
+def test_numbers_that_are_names_are_no_indices(tmp_path: Path) -> None:
+    """A class that train does not have must not be tested as another."""
+    for split, names in (("train", (0, 1, 2, 4)), ("val", (0, 1, 2, 3, 4))):
+        (tmp_path / f"{split}.txt").write_text("".join(f"{name}.JPEG {name}\n" for name in names))
+    assert "val has class 3, but train does not" in refusal(tmp_path)
+
+
 def test_number_beyond_the_classes(tmp_path: Path) -> None:
     make_tree(tmp_path)
     (tmp_path / "val.txt").write_text("a.JPEG 0\nb.JPEG 3\n")

@@ -10,9 +10,12 @@ import torch
 from podnet.data import load
 from podnet.engine.learner import Learner
 from podnet.engine.training import Epoch, make_optimizer
-from podnet.errors import PodnetError
+from podnet.errors import ConfigError, PodnetError
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods import METHODS, PODNet, configured
+from podnet.methods import METHODS, PODNet, Replay, configured
+from podnet.methods.phases import balanced
+from podnet.methods.wa import PositiveClassifier
+from podnet.nets.classifiers import BiasCorrectedClassifier, LinearClassifier
 from podnet.scenario.orders import class_order
 from podnet.scenario.tasks import class_incremental
 
@@ -290,6 +293,36 @@ def test_results_depend_on_the_seed_alone(digits):
         states.append(learner.network.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_a_memory_without_room_for_every_class_is_refused_before_anything_changes(digits):
+    learner = Learner(Replay(epochs=1), 1, digits.transform, ExemplarMemory(None, 3))
+    first, second, *_ = make_tasks(digits, (3, 1))
+    learn(learner, first)
+    before, _ = learner.state()
+    with pytest.raises(ConfigError, match="3 images is too small for 4 classes"):
+        learn(learner, second)
+    after, _ = learner.state()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_phase_without_images_does_not_start(digits):
+    """As a second phase on a balanced set, where no exemplars are kept; it may begin by resetting something."""
+
+    class Twice(Replay):
+        def phases(self, old, new, state):
+            [train] = super().phases(old, new, state)
+            return [train, replace(train, name="again", images=balanced, start=lambda network: pytest.fail("started"))]
+
+    learner = Learner(Twice(epochs=1), 1, digits.transform, ExemplarMemory(0))
+    learn(learner, make_tasks(digits, (3, 1))[0])
+    assert learner.class_names
+
+
+@pytest.mark.parametrize("classifier", [LinearClassifier, PositiveClassifier, BiasCorrectedClassifier])
+def test_a_classifier_without_classes_has_no_outputs(classifier):
+    assert classifier(5)(torch.zeros(2, 5)).shape == (2, 0)
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))

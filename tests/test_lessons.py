@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,16 +15,20 @@ from coloured import HUES, copied, photos_of
 from podnet.cli import main
 from podnet.data.collection import read_collection
 from podnet.data.photos import Photos
+from podnet.errors import DataError
 from podnet.losses import best_temperature
 from podnet.methods import PODNet
 from podnet.methods.networks import new_network
+from podnet.methods.ridge import Ridge
 from podnet.metrics import INFERENCES
 from podnet.model.loading import load_model
 from podnet.model.measure import confidences
 from podnet.model.predict import predict
 from podnet.model.trial import Trial
+from podnet.nets.classifiers import SolvedClassifier
 from podnet.ridge import Fitted
 
+pytestmark = pytest.mark.usefixtures("weights_read_once")
 SMALL = ["--image-size", "64", "--workers", "0"]
 
 
@@ -168,6 +173,43 @@ def test_the_only_photo_of_a_class_is_not_measured(tmp_path, capsys, keep):
     model = learn(tmp_path / "m.podnet", photos_of(tmp_path / "q", "grey", count=2, first=1), "--include-known")
     assert model.history[-1]["measured"] == 15
     assert "not measured" not in capsys.readouterr().out
+
+
+def temperatures_of(features, labels):
+    classifier = SolvedClassifier(features.shape[1])
+    classifier.add_classes(int(labels.max()) + 1)
+    return Ridge()._solved(SimpleNamespace(classifier=classifier), F.normalize(features), labels)["temperatures"]
+
+
+def test_single_photos_do_not_set_confidences():
+    """Left out, they are never right: with many of them every confidence would fall to chance."""
+    draws = torch.Generator().manual_seed(0)
+    features = torch.eye(30).repeat_interleave(5, 0) + 0.1 * torch.randn(150, 30, generator=draws)
+    labels = torch.arange(30).repeat_interleave(5)
+    without = temperatures_of(features, labels)
+    alone = torch.cat([features, torch.randn(60, 30, generator=draws)]), torch.cat([labels, torch.arange(30, 90)])
+    assert (temperatures_of(*alone) < 3 * without).all()
+
+
+def test_a_small_lesson_does_not_decide_all_confidences(tmp_path):
+    """With sums, each lesson measures its own photos only."""
+    path = tmp_path / "m.podnet"
+    before = learn(path, tints(tmp_path / "p", *THREE, count=12), "--keep", "sums").temperatures
+    after = learn(path, tints(tmp_path / "q", "grey", count=3)).temperatures
+    assert after == pytest.approx(before)
+
+
+def test_the_history_grows_with_the_lessons_not_with_their_square(own, tmp_path):
+    names = ("ash", "dust", "mist")
+    for name in names:
+        photos_of(tmp_path / name, "grey", count=2, first=40 + 10 * len(name) + ord(name[0])).joinpath("grey").rename(
+            tmp_path / name / name
+        )
+        model = learn(own, tmp_path / name)
+    listed = [set(entry["per_class"]["cnn"]) for entry in model.history]
+    assert listed[-1] == set(model.names)
+    assert listed[-2] == set(model.names) - {"mist"}
+    assert listed[-3] == {"ash"}
 
 
 def test_a_model_of_single_photos_has_no_accuracy(tmp_path, capsys):
@@ -318,6 +360,40 @@ def test_a_class_may_be_called_like_a_part_of_the_history(own, hues, tmp_path, c
     assert after.history[:-1] == before.history
     assert (after.history[-1]["new"], after.history[-1]["photos"]) == ([], 10)
     assert all(list(shares) == after.names for shares in after.history[-1]["per_class"].values())
+
+
+def test_the_file_at_the_end_of_a_link_is_changed_and_stays_private(own, capsys):
+    """A link that is replaced would leave the photos of a forgotten class in the real file."""
+    link = own.with_name("link.podnet")
+    link.symlink_to(own)
+    own.chmod(0o600)
+    assert main(["forget", str(link), "red"]) == 0
+    assert link.is_symlink()
+    assert "red" not in load_model(own).names
+    assert own.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["learn", "~nobody/shop.podnet", "."], ["card", "."], ["undo", "."], ["forget", ".", "red"], ["info", "."]],
+)
+def test_odd_paths_get_a_sentence(command, capsys):
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert "is a folder, not a model file" in told or "there is no folder" in told
+
+
+def test_photos_that_were_not_read_for_another_reason_are_not_called_unreadable(own, hues, monkeypatch):
+    model = load_model(own)
+
+    def killed(photos):
+        raise DataError("a decoding process failed; use fewer workers or free memory.")
+
+    monkeypatch.setattr(model.learner, "predict", killed)
+    files = [(path.name, path) for path in sorted(hues.glob("red/*"))[:2]]
+    with pytest.raises(DataError, match="fewer workers"):
+        list(predict(model, files, "cnn"))
 
 
 def test_undo_gives_back_the_bytes_once(own, hues, capsys):

@@ -168,7 +168,8 @@ def test_a_run_that_is_logged_and_goes_on(name, tmp_path, capsys):
     run.checkpoint_files()[0].unlink()  # as if it had been stopped within the last task
     assert main(["run", "--resume", str(run.folder), "--logger", name]) == 0
     check(name, run)
-    assert main(["run", *OPTIONS, "--overwrite", "--output", str(run.folder)]) == 0
+    quick = ["--method", "ridge", "--classes", "2", "--threads", "1"]
+    assert main(["run", *quick, "--overwrite", "--output", str(run.folder)]) == 0
     left = {"tensorboard": "tensorboard", "csv": "metrics.csv"}.get(name, name)
     assert not (run.folder / left).exists()  # of the run that was replaced
 
@@ -299,7 +300,8 @@ def test_mlflow_on_a_server_replaces_only_the_same_run(finished, tmp_path, monke
     server = tmp_path / "server"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.as_uri())
     other = Run(tmp_path / "other")
-    assert main(["run", *OPTIONS[:4], "--epochs", "1", "--output", str(other.folder), "--logger", "mlflow"]) == 0
+    few = ["--epochs", "1", "--finetune-epochs", "1"]
+    assert main(["run", *OPTIONS[:4], *few, "--output", str(other.folder), "--logger", "mlflow"]) == 0
     for _ in range(2):
         assert main(["run", "--resume", str(finished.folder), "--logger", "mlflow"]) == 0
         assert mlflow(finished, server).keys() == expected_of(finished).keys()

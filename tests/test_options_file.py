@@ -14,6 +14,7 @@ HOSTILE = {
     "deep keys": ("? " * 100_000, "levels"),
     "digits": ("epochs: " + "9" * 5000, "digits"),
     "hexadecimal digits": ("epochs: 0x" + "f" * 5000, "too large"),
+    "base 60": ("epochs: 1" + ":59" * 100_000, "10,000 characters"),
     "code": ("method: !!python/object/apply:os.system ['true']", "constructor"),
     "list": ("- 1", "name: value"),
     "nothing": ("", "name: value"),
@@ -38,6 +39,12 @@ def test_a_huge_file_is_not_read(tmp_path):
         file.truncate(10**12)
     with pytest.raises(ValueError, match="bytes"):
         read_options(tmp_path / "config.yaml")
+
+
+def test_a_long_class_order_is_no_huge_number(tmp_path):
+    order = ",".join(map(str, range(3000)))
+    (tmp_path / "o.yaml").write_text(f"order: {order}\n")
+    assert read_options(tmp_path / "o.yaml") == {"order": order}
 
 
 def test_ordinary_options(tmp_path):

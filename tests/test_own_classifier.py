@@ -175,7 +175,7 @@ def test_information_about_a_model(learned, capsys):
     shown = capsys.readouterr().out
     assert re.search(r"^ grey +\d{4}-\d\d-\d\d +10 +10 ", shown, re.MULTILINE)
     assert "backbone lite0, image_size 64" in shown
-    assert "kept from 40 photos: features; " in shown
+    assert "kept: features of 40 photos; " in shown
     value = max(load_model(learned / "m.podnet").history[-1]["accuracy"].values())
     low, high = interval(value, 40)
     words = f"accuracy {value:.1f} % (95 % interval {low:.1f} to {high:.1f}) on 40 photos, "
@@ -304,7 +304,7 @@ def test_numbers_of_one_are_singular(tmp_path, capsys):
     assert main(["info", str(model)]) == 0
     assert main(["card", str(model)]) == 0
     shown = capsys.readouterr().out + (tmp_path / "m.md").read_text()
-    for words in ("skipped 1 photo that", "its 1 photo\n", "kept from 1 photo:", "knows 1 class;", "for 1 class,"):
+    for words in ("skipped 1 photo that", "its 1 photo\n", "features of 1 photo;", "knows 1 class;", "for 1 class,"):
         assert words in shown
     assert not re.search(r"\b1 (photos|classes|images|minutes)", shown)
 
@@ -319,7 +319,7 @@ def test_without_exemplars_it_only_predicts(own, learned, tmp_path, capsys):
     assert main(["info", str(small)]) == 0
     shown = capsys.readouterr().out
     assert "can predict but not learn more" in shown
-    assert "nothing kept of the photos; " in shown
+    assert "kept: no data from its photos; " in shown
 
 
 def test_learning_without_keeping_photos(tmp_path):

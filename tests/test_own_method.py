@@ -31,7 +31,8 @@ OWN = {
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     for name, method in OWN.items():
-        assert main(["run", "--method", method, "--output", str(folder / name), *QUICK]) == 0
+        few = ["--finetune-epochs", "1"] if name == "AttentionPODNet" else []
+        assert main(["run", "--method", method, "--output", str(folder / name), *QUICK, *few]) == 0
     return folder
 
 
@@ -91,6 +92,16 @@ def test_a_method_that_changes_while_its_run_is_stopped_is_refused_unless_allowe
     assert f"{file} was changed after" in " ".join(capsys.readouterr().out.split())
     assert (folder / "method.py").read_text() == before
     assert main(["run", "--resume", str(folder)]) == 0, "a finished run has nothing left to learn with it"
+
+
+def test_a_base_task_of_another_code_is_refused(tmp_path, capsys):
+    file, folder = tmp_path / "lwf.py", tmp_path / "run"
+    file.write_text((EXAMPLES / "my_method.py").read_text())
+    command = ["run", "--method", f"{file}:MyMethod", "--classes", "4", "--base", "3", "--epochs", "1", "--output"]
+    assert main([*command, str(folder)]) == 0
+    file.write_text(file.read_text() + "\n# another thought\n")
+    assert main([*command, str(tmp_path / "new"), "--from-base", str(folder)]) == 2
+    assert f"{file} was changed after {folder} began" in capsys.readouterr().err
 
 
 GOOD = """

@@ -630,8 +630,10 @@ def test_a_pack_gives_back_what_was_put_in(tmp_path: Path) -> None:
     contents = [b"first", b"", b"the third", bytes(3_000_000)]
     Pack.write(tmp_path / "folder" / "0.pack", iter(contents))
     pack = Pack.open(tmp_path / "folder" / "0.pack")
+    before = len(os.listdir("/dev/fd"))
     assert [pack[i] for i in range(len(pack))] == contents
     assert pack[-1] == contents[-1]
+    assert len(os.listdir("/dev/fd")) == before, "a run of many tasks has many packs"
     Pack.write(tmp_path / "empty.pack", [])
     assert len(Pack.open(tmp_path / "empty.pack")) == 0
 

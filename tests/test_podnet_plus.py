@@ -17,6 +17,7 @@ from podnet.io.tensors import load_tensors
 from podnet.methods import PODNet
 from podnet.methods.networks import network_from, new_network
 from podnet.methods.podnet_plus import PODNetPlus, pooled
+from podnet.ridge import Sums
 from podnet.runs.folder import Run
 from podnet.scenario.tasks import class_incremental
 
@@ -42,6 +43,22 @@ def taught(dataset, order=range(6), base=3, increment=1, **options):
         for _ in learner.learn(task):
             pass
     return learner, tasks[-1]
+
+
+def test_forgetting_a_class_leaves_its_scatter_but_not_its_mean():
+    """λ is relative to the scatter around the centre, to which the mean of a class that is gone must not add."""
+    features = torch.randn(30, 4, dtype=torch.float64) + 3
+    labels = torch.arange(30) % 3
+    state = PODNetPlus().without_class(None, 1, Sums.of(features, labels, 3).as_state(1.0))
+    sums = Sums.kept_in(state, 4, torch.device("cpu"))
+    within = torch.zeros(4, 4, dtype=torch.float64)
+    for label in range(3):
+        own = features[labels == label]
+        for row in own:
+            within += torch.outer(row - own.mean(0), row - own.mean(0))
+    means = torch.stack([features[labels == label].mean(0) for label in (0, 2)])
+    between = sum(10 * torch.outer(mean, mean) for mean in means)
+    torch.testing.assert_close(sums.gram, within + between)
 
 
 def test_the_maps_are_pooled_cell_by_cell():
@@ -76,7 +93,7 @@ def test_the_first_task_is_podnets_to_the_bit(digits):
 
 def test_it_starts_from_the_first_task_of_a_run_of_podnet(tmp_path):
     options = ["--classes", "5", "--base", "3", "--epochs", "2", "--images-per-class", "40", "--threads", "1"]
-    assert main(["run", *options, "--output", str(tmp_path / "podnet")]) == 0
+    assert main(["run", *options, "--finetune-epochs", "1", "--output", str(tmp_path / "podnet")]) == 0
     plus = ["run", "--method", "podnet-plus", "--expansion", "50", *options]
     assert main([*plus, "--output", str(tmp_path / "alone")]) == 0
     assert main([*plus, "--from-base", str(tmp_path / "podnet"), "--output", str(tmp_path / "based")]) == 0

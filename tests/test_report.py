@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from podnet.cli.report import compare_command, report_command
 from podnet.errors import PodnetError
 from podnet.methods import METHODS
-from podnet.report import averages, compare, results
+from podnet.report import averages, compare, plots, results
 from podnet.report.grid import Cell, Grid, csv_text, html, latex, markdown, rich_tables
 from podnet.report.page import write_page
 from podnet.report.plots import (
@@ -412,6 +412,29 @@ def test_data_and_methods_of_ones_own_are_told_apart(tmp_path):
     runs = [make_run(tmp_path / name, method=f"/{name}.py:Mine") for name in ("d", "e")]
     assert [label for label, _ in compare.described(runs)] == ["/d.py:Mine", "/e.py:Mine"]
     assert compare.described(runs[:1])[0][0] == "Mine"
+
+
+def test_what_an_earlier_version_did_not_record_still_distinguishes(tmp_path):
+    """Then BatchNorm moved in the fine-tuning; a missing option is not any value."""
+    runs = [make_run(tmp_path / name, fidelity="released") for name in "ab"]
+    config = yaml.safe_load(runs[1].config_file.read_text())
+    for run, more in zip(runs, ({}, {"finetune_batchnorm": "fixed", "visits": 1}), strict=True):
+        own = {key: value for key, value in config.items() if key not in ("finetune_batchnorm", "visits")}
+        run.config_file.write_text(yaml.safe_dump(own | more))
+    labels = [label for label, _ in compare.described(runs)]
+    assert labels == ["podnet, finetune_batchnorm moving", "podnet, finetune_batchnorm fixed"]
+
+
+def test_a_figure_of_many_rows_has_as_many_colours():
+    names = [f"row {number}" for number in range(9)]
+    assert len({plots.colour_of(name, names) for name in names}) == 9
+
+
+def test_a_method_edited_between_two_runs_is_two_methods(tmp_path):
+    runs = [make_run(tmp_path / name, method="/mine.py:Mine") for name in "abc"]
+    for run, code in zip(runs, ("x = 1", "x = 2", "x = 1"), strict=True):
+        run.method_file.write_text(code)
+    assert [len(members) for members in compare.grouped(runs).values()] == [2, 1]
 
 
 def test_first_tasks_alone_and_damaged_runs_in_a_folder_are_left_out_with_a_note(tmp_path, capsys):

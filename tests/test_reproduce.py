@@ -21,10 +21,11 @@ from podnet.errors import ConfigError, PodnetError
 from podnet.io.tensors import load_tensors
 from podnet.methods import PODNet
 from podnet.paper import estimate
+from podnet.paper.assignment import assign, perform
 from podnet.paper.catalogue import BENCHMARKS
 from podnet.paper.engines import LocalEngine
 from podnet.paper.numbers import ROWS as PAPER_ROWS
-from podnet.paper.plan import _record, class_orders, narrowed, plan, row_changes, with_row
+from podnet.paper.plan import class_orders, narrowed, plan, record_of, row_changes, with_row
 from podnet.paper.runner import carry_out
 from podnet.paper.scales import SETTINGS
 from podnet.paper.tables import grids, newest, oldest
@@ -237,7 +238,7 @@ def test_a_first_task_whose_training_was_removed_is_made_again(tmp_path):
     for _ in run(chosen.first_task.experiment, first):
         pass
     first.trained_first_task().unlink()  # by somebody in need of room
-    assert [o.status for o in carry_out([chosen], LocalEngine(1)) if o is not None] == ["started", "done"] * 2
+    assert [o.status for o in carry_out([chosen], Here()) if o is not None] == ["started", "done"] * 2
     assert chosen.finished()
 
 
@@ -268,10 +269,11 @@ def killed_in_the_middle(folder):
     return None if run.finished() else (arguments[3:], run.record)
 
 
-def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
+def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path, monkeypatch):
     found = next(filter(None, (killed_in_the_middle(tmp_path / str(attempt)) for attempt in range(5))))
     arguments, killed = found
     assert 1 <= len(killed.results()) <= 3
+    monkeypatch.setattr("podnet.cli.reproduce.make_engine", lambda *options: Here())
     assert main(arguments) == 0
     assert len(killed.results()) == 3
     whole = planned("balance", everything)[1].record
@@ -309,7 +311,7 @@ def test_a_first_task_without_its_checkpoint_is_made_again(tmp_path):
     other = plan(BENCHMARKS["curves"], "smoke", tmp_path, common={"threads": 1, "proxies": 2})[7]
     assert other.row.label == "PODNet"
     assert other.first_task.record.folder == first.first_task.record.folder
-    assert [o.status for o in carry_out([other], LocalEngine(1)) if o is not None] == ["started", "done"] * 2
+    assert [o.status for o in carry_out([other], Here()) if o is not None] == ["started", "done"] * 2
     assert other.finished()
 
 
@@ -364,6 +366,19 @@ def test_a_cell_that_lacks_class_orders_says_so_and_is_not_the_best(tmp_path):
     assert grid.notes[-1].endswith("not all class orders are finished: PODNet, 50 steps (1 of 3).")
 
 
+class Here(nullcontext):
+    """An engine that performs runs in this process; another one would import torch first."""
+
+    slots = 1
+    taken = "started"
+
+    def submit(self, assignments):
+        [assignment] = assignments
+        future = Future()
+        future.set_result(perform(assignment))
+        return [future]
+
+
 class Instant(nullcontext):
     """An engine that finishes, or fails, whatever it is given at once."""
 
@@ -389,6 +404,21 @@ def test_a_run_under_way_does_not_need_the_first_task_that_failed_for_others(tmp
     outcomes = [o for o in carry_out([new, half_done], Instant(failing=[first])) if o and o.planned.tasks > 1]
     ends = {o.planned.row.label: o.status for o in outcomes}
     assert ends == {new.row.label: "failed", half_done.row.label: "done"}
+
+
+def test_a_folder_that_cannot_be_written_fails_alone(tmp_path, monkeypatch):
+    runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
+    closed, locked = runs[0].first_task.record.folder, Run.locked
+
+    def refusing(record):
+        if record.folder == closed:
+            raise PodnetError(f"cannot write in {record.folder}: Permission denied; choose another folder.")
+        return locked(record)
+
+    monkeypatch.setattr(Run, "locked", refusing)
+    outcomes = {(o.planned.column.label, o.status): o.message for o in carry_out(runs, LocalEngine(1)) if o is not None}
+    assert "Permission denied" in outcomes["1", "failed"]
+    assert ("2", "done") in outcomes
 
 
 def test_a_run_that_another_process_has_is_told_once(tmp_path):
@@ -576,6 +606,60 @@ def test_the_time_left_follows_the_pace_of_the_tasks_that_are_done(tmp_path):
     assert estimate.seconds_left([*runs, waits]) == pytest.approx(pace * (third + 2 * (second + third)))
 
 
+def test_runs_that_share_no_first_task_take_longer(tmp_path):
+    runs = [r for r in planned("proxies", tmp_path) if r.column.label in ("1", "2")]
+    for record in (runs[0].record, runs[1].first_task.record):
+        record.folder.mkdir(parents=True)
+        record.results_file.write_text(json.dumps({"task": 0, "seconds": {"train": 10.0}}) + "\n")
+    apart, shared = estimate.seconds_left(runs, share=False), estimate.seconds_left(runs)
+    first = 3 * 144  # as in the test above: the first run has done it, the second would have to
+    assert apart - shared == pytest.approx(first * 10 / first)
+
+
+def test_a_dry_run_counts_no_more_jobs_than_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(estimate, "_speed", lambda *machine: (10.0, 0.0))
+    arguments = ["memory-total", "--scale", "smoke", "--only", "PODNet", "--columns", "50", "--dry-run"]
+    for jobs in ("1", "8"):
+        assert main(["reproduce", *arguments, "--threads", "1", "--jobs", jobs, "--output", str(tmp_path)]) == 0
+    times = re.findall(r"about ([\d.]+ \w+) with --jobs", " ".join(capsys.readouterr().out.split()))
+    assert len(times) == 2
+    assert times[0] == times[1]
+
+
+def test_joint_training_is_estimated_with_all_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "_speed", lambda *machine: (1.0, 0.0))  # a second an image
+    costs = {}
+    for name in ("joint", "replay", "finetuning"):
+        benchmark = narrowed(with_row(BENCHMARKS["cifar100"], name), [name], ["50"])
+        [run] = plan(benchmark, "smoke", tmp_path, common={"threads": 1})
+        costs[name] = [estimate.seconds(run, done) for done in range(run.tasks)][-1]
+    # The last of 8 classes of 24 images, with 20 exemplars of each old one.
+    assert costs == {"joint": 8 * 24, "replay": 24 + 7 * 20, "finetuning": 24}
+
+
+def test_what_a_column_varies_stays_as_the_column_says(tmp_path):
+    changes = {"PODNet": {"proxies": "5", "lr": "0.2"}}  # as with several tables, of which some vary the proxies
+    runs = planned("proxies", tmp_path, changes=changes)
+    assert [run.experiment.method.proxies for run in runs] == [int(run.column.label) for run in runs]
+    assert {run.experiment.method.lr for run in runs} == {0.2}
+    with pytest.raises(ConfigError, match="the columns vary it"):
+        row_changes([BENCHMARKS["proxies"]], ["PODNet:proxies=5"])
+
+
+def test_a_method_edited_while_the_command_runs_is_refused(tmp_path):
+    file = tmp_path / "mine.py"
+    header = "from dataclasses import dataclass\nfrom podnet import PODNet\n\n\n"
+    file.write_text(f"{header}@dataclass(frozen=True, kw_only=True)\nclass Mine(PODNet):\n    pass\n")
+    benchmark = narrowed(with_row(BENCHMARKS["cifar100"], f"{file}:Mine"), ["Mine"], ["50"])
+    [run] = plan(benchmark, "smoke", tmp_path / "out", common={"threads": 1})
+    assignment = assign(run, share=False)
+    file.write_text(file.read_text() + "# edited\n")
+    answer = perform(assignment)
+    assert isinstance(answer, ConfigError)
+    assert "was changed after this command began" in str(answer)
+    assert not run.record.exists()
+
+
 def test_an_own_method_that_needs_its_state_is_estimated_too(tmp_path):
     class Remembering(PODNet):
         def phases(self, old, new, state):
@@ -638,9 +722,9 @@ def test_published_runs_are_still_found():
     assert folders
     for folder in folders:
         experiment = resolve(as_it_ran(Run(folder).config()))
-        assert _record(folder.parent, experiment).folder == folder
+        assert record_of(folder.parent, experiment).folder == folder
         changed = resolve(as_it_ran(Run(folder).config()) | {"train_batchnorm": "fixed"})
-        assert _record(folder.parent, changed).folder != folder
+        assert record_of(folder.parent, changed).folder != folder
 
 
 def test_a_table_with_other_steps_than_the_papers_says_so():

@@ -132,7 +132,7 @@ def test_twenty_kills_change_nothing(uninterrupted, tmp_path):
 
 @pytest.mark.parametrize("method", ["ucir", "icarl", "bic", "replay", "joint"])
 def test_every_method_resumes_exactly(method, tmp_path):
-    fewer = {"classes": 4, "base": 2}
+    fewer = {"classes": 3, "base": 2}
     for _ in do_run(tmp_path / "whole", method=method, **fewer):
         pass
     stops = 0
@@ -147,7 +147,7 @@ def test_every_method_resumes_exactly(method, tmp_path):
             break
         records.close()
         stops += 1
-    assert stops >= 5
+    assert stops >= 3
     assert_same_outcome(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -317,11 +317,18 @@ def test_the_newest_checkpoint_is_the_newest_by_number(tmp_path):
     assert record.trained_first_task() is None
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A run that nobody changes."""
+    folder = tmp_path_factory.mktemp("short") / "run"
+    assert main(["run", *options_of(epochs=1, classes=3, base=2), "--output", str(folder)]) == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     "option", ["lr=0.3", "memory_per_class=7", "weight_decay=0.3", "batch_size=17", "seed=4", "epochs=5"]
 )
-def test_a_run_is_not_resumed_with_other_values(option, tmp_path, capsys):
-    assert main(["run", *options_of(epochs=1, classes=3, base=2), "--output", str(tmp_path / "run")]) == 0
+def test_a_run_is_not_resumed_with_other_values(option, short, capsys):
     name, value = option.split("=")
-    assert main(["run", "--resume", str(tmp_path / "run"), f"--{name.replace('_', '-')}", value]) == 2
+    assert main(["run", "--resume", str(short), f"--{name.replace('_', '-')}", value]) == 2
     assert f"was started with {name}" in capsys.readouterr().err

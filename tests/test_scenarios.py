@@ -17,7 +17,7 @@ from podnet.methods import METHODS, configured
 from podnet.paper import estimate
 from podnet.paper.catalogue import BENCHMARKS
 from podnet.paper.numbers import published
-from podnet.paper.plan import _record, plan
+from podnet.paper.plan import plan, record_of
 from podnet.report.compare import described
 from podnet.runs.config import resolve
 from podnet.runs.folder import Run, folder_name
@@ -279,8 +279,8 @@ def test_step_epochs_are_those_of_later_tasks_also_if_all_their_classes_come_aga
 def test_a_first_task_with_visits_cannot_be_cut_off(tmp_path):
     with pytest.raises(ValueError, match="visits"):
         resolve({"visits": 2}).first_task()
-    one = _record(tmp_path, resolve({"visits": 1})).folder
-    assert _record(tmp_path, resolve({})).folder == one != _record(tmp_path, resolve({"visits": 2})).folder
+    one = record_of(tmp_path, resolve({"visits": 1})).folder
+    assert record_of(tmp_path, resolve({})).folder == one != record_of(tmp_path, resolve({"visits": 2})).folder
 
 
 # ---- several seeds and orders in one command ----------------------------------------------------------------------
@@ -395,6 +395,11 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path, capsys):
     file.write_text(file.read_text() + "\n")
     assert main([*command, "--resume"]) == 2
     assert "was changed after" in capsys.readouterr().err
+    more = [*command[: command.index("--seeds")], "--seeds", "3", *command[command.index("--seeds") + 2 :]]
+    assert main([*more, "--resume"]) == 2
+    assert "was changed after" in capsys.readouterr().err, "the mean would be of two methods"
+    assert main([*command, "--resume", "--overwrite"]) == 2
+    assert "give only one of them" in capsys.readouterr().err
 
 
 def test_orders_and_seeds_are_paired_each_with_each(tmp_path, capsys):

@@ -14,7 +14,7 @@ from podnet.errors import ConfigError
 from podnet.methods import PODNet
 from podnet.runs import experiment
 from podnet.runs.folder import Run
-from podnet.runs.search import Listed, Range, propose, read_axis
+from podnet.runs.search import Listed, Range, _left, propose, read_axis
 
 QUICK = ["--classes", "3", "--base", "2", "--images-per-class", "20", "--memory-per-class", "4", "--threads", "1"]
 SEARCH = ["search", "--method", "icarl", *QUICK, "--epochs", "1", "--over", "lr=0.01..0.5", "--over"]
@@ -257,9 +257,21 @@ def test_a_mistake_gets_one_sentence_and_leaves_nothing(arguments, words, optuna
     assert not (tmp_path / "search").exists()
 
 
+def test_a_range_of_whole_numbers_is_searched_to_its_end():
+    axis = read_axis("finetune-epochs=0..4", PODNet)
+    tried = [{"finetune_epochs": number} for number in range(5)]
+    assert _left([axis], tried[:4], seed=1, number=5) == tried[4]
+    assert _left([axis], tried, seed=1, number=6) is None
+
+
 def test_a_search_with_other_options_is_refused(searched, capsys):
     assert main([*SEARCH, "--batch-size", "8", "--output", str(searched)]) == 2
     assert "was started with batch_size" in capsys.readouterr().err
+    at = SEARCH.index("--epochs")
+    fewer = [*SEARCH[:at], *SEARCH[at + 2 :]]
+    assert main([*fewer, "--trials", "9", "--output", str(searched)]) == 2
+    assert "was started with epochs" in capsys.readouterr().err
+    assert len(trials(searched)) == 3
     assert main([*SEARCH, "--output", str(searched / "trial-001")]) == 2
     assert "holds a run" in capsys.readouterr().err
 

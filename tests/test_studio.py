@@ -379,8 +379,8 @@ def test_the_model_and_its_classes(shown, taught):
 def test_a_trained_model_shows_its_exemplars_and_proxies(trained):
     with serving(trained.parent, trained) as client:
         described = client.get("/api/model").json()
-        assert [(c["exemplars"], c["kept"]) for c in described["classes"]] == [(4, "4 photos")] * 3
-        assert described["kept"] == "12 photos"
+        assert [(c["exemplars"], c["kept"]) for c in described["classes"]] == [(4, "4 small photos")] * 3
+        assert described["kept"] == "12 small photos and 6 held-out photos"
         assert (described["map"]["of"], len(described["map"]["points"])) == ("proxies", 30)
         assert described["history"][0]["measured"] == 6  # held out
         picture = client.get("/api/model/classes/2/photos/0", params={"size": 32})
@@ -393,7 +393,7 @@ def test_a_trained_model_shows_its_exemplars_and_proxies(trained):
 @pytest.mark.parametrize(
     ("keep", "kept", "of"),
     [
-        ("photos", "features of 10 photos and 4 photos", "photos"),
+        ("photos", "features of 10 photos and 4 small photos", "photos"),
         ("sums", "sums of the features of 10 photos", "means"),
     ],
 )
@@ -543,7 +543,7 @@ def test_undo_never_replaces_another_change(model):
         write_atomically(model, b"changed")
     write_atomically(model, b"changed by another program")
     assert not can_undo(model)
-    with pytest.raises(PodnetError, match="nothing to undo"):
+    with pytest.raises(PodnetError, match="tells what can be recovered"):
         undo(model)
     assert model.read_bytes() == b"changed by another program"
 

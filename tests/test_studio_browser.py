@@ -397,6 +397,43 @@ def test_a_training_is_followed_and_stopped(tmp_path, shop, open_page):
         page.locator(".notice", has_text="stopped; the model is unchanged.").wait_for()
 
 
+def test_photos_of_a_class_that_is_discarded_while_they_arrive_are_not_taught(tmp_path, shop, open_page):
+    with serving(tmp_path / "runs", tmp_path / "new.podnet") as client:
+        page = open_page(f"{client.address}#/teach")
+        page.route("**/api/draft?name=*", lambda route: (time.sleep(0.1), route.continue_()))
+        page.get_by_label("Name of the class").first.fill("ash")
+        drop(page, ".drop >> nth=0", sorted((shop.folder / "more" / "grey").iterdir()))
+        page.locator(".thumbs li").first.wait_for()
+        page.get_by_role("button", name="discard").first.click()
+        page.locator(".thumbs li").first.wait_for(state="detached")
+        until(page, lambda: page.get_by_label("Name of the class").count() == 1)
+        assert client.get("/api/draft").json() == []
+        assert page.evaluate("document.activeElement.textContent") == "Add a class"
+        page.get_by_role("button", name="Add a class").click()
+        for number in (0, 1):
+            page.get_by_label("Name of the class").nth(number).fill("dust")
+        drop(page, ".drop >> nth=1", [shop.folder / "more" / "grey" / "0.png"])
+        page.get_by_text("dust is named above").wait_for()
+
+
+def test_a_hidden_page_gives_its_stream_back_and_catches_up(tmp_path, open_page):
+    """A browser has six connections to a server; each visible page holds one."""
+    hide = """(hidden) => {
+        Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    make_run(tmp_path / "one", 1, epochs=1, base=4)
+    with serving(tmp_path) as client:
+        page = open_page(client.address)
+        page.get_by_text("live", exact=True).wait_for()
+        page.evaluate(hide, True)
+        make_run(tmp_path / "two", 1, epochs=1, base=4)
+        until(page, lambda: len(runs_of(client)) == 2)
+        assert page.locator(".runs tbody tr").count() == 1
+        page.evaluate(hide, False)
+        page.get_by_role("link", name="two").wait_for()
+
+
 def test_the_skip_link_stays_on_the_view(shop, open_page):
     page = open_page(address_of(shop, "teach"))
     page.keyboard.press("Tab")
@@ -408,6 +445,9 @@ def test_the_skip_link_stays_on_the_view(shop, open_page):
 def test_an_address_that_is_no_view_shows_the_runs(shop, open_page):
     page = open_page(f"{shop.address}#/constructor")  # a name that every object of JavaScript has
     assert page.locator("h1").inner_text() == "Runs"
+    page = open_page(f"{shop.address}#/run/%")
+    page.get_by_role("link", name="Model").click()
+    page.get_by_role("heading", name="Model", exact=True).wait_for()
 
 
 def test_paste_a_photo(shop, open_page):

@@ -52,6 +52,15 @@ def test_mean_and_deviation_are_those_of_the_pixels():
     np.testing.assert_allclose(transform.std, by_channel.std(0, ddof=1), rtol=1e-12)
 
 
+def test_a_channel_of_one_value_and_long_images():
+    """An augmented value must not become huge, and a crop not miss the image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 64, 16, 3), np.uint8)
+    pixels[..., 2] = 9
+    transform = from_arrays((pixels, np.arange(7)), (pixels, np.arange(7))).transform
+    assert transform.std[2] == 1
+    assert transform.pad == 2
+
+
 def test_labels_that_are_no_numbers_of_classes_are_refused():
     pair = (np.zeros((3, 2, 2), np.uint8), np.array([0, 1, 20_261_116]))
     with pytest.raises(DataError, match="a label is 20261116, but there are only 3 training images"):

@@ -44,7 +44,7 @@ def digit_tasks():
 
 
 def small(**changes):
-    return PODNet(**({"epochs": 2, "finetune_epochs": 2, "batch_size": 33, "proxies": 3} | changes))
+    return PODNet(**({"epochs": 1, "finetune_epochs": 1, "batch_size": 33, "proxies": 3} | changes))
 
 
 def learner_of(team, method, sync_batchnorm=True):
@@ -57,7 +57,7 @@ def gradients_in_a_step(team, fidelity):
 
     28 images in batches of 9 leave one over, which joins the batch before: two processes have 5 of its 10.
     """
-    method = small(fidelity=fidelity, intensity="shift")
+    method = small(fidelity=fidelity, intensity="shift", epochs=2)
     learner = learner_of(ALONE, method)
     tasks = digit_tasks()
     learner.network.classifier.add_classes(3, torch.randn(3, 3, 64, generator=torch.Generator().manual_seed(3)))

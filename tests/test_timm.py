@@ -17,7 +17,7 @@ from podnet import PODNetClassifier
 from podnet.cli import main
 from podnet.errors import ConfigError, DamagedFileError, PodnetError
 from podnet.io.tensors import load_tensors, save_tensors
-from podnet.methods import PODNet
+from podnet.methods import METHODS, PODNet
 from podnet.methods.networks import network_from, new_network
 from podnet.model.loading import load_model
 from podnet.model.look import look
@@ -108,6 +108,19 @@ def test_other_architectures_give_maps_and_an_embedding(name):
     assert all(m.ndim == 4 for m in maps)
     assert maps[0].shape[2] > maps[-1].shape[2]
     assert embedding.shape == (2, backbone.dim)
+
+
+def test_where_a_head_follows_the_maps_a_method_gets_its_features_or_a_sentence(images):
+    """The last map of EfficientNet has fewer channels than what its head makes of it."""
+    for name in ("wa", "icarl"):
+        method = METHODS[name](backbone="timm:test_efficientnet")
+        network = new_network(method, 3).eval()
+        network.classifier.add_classes(3)
+        assert network(images).similarities.shape == (2, 3)
+    for method in (METHODS["afc"](backbone="timm:test_vit"), PODNet(backbone="timm:test_vit", distillation="gradcam")):
+        with pytest.raises(ConfigError, match="choose a ResNet"):
+            new_network(method, 3)
+    new_network(METHODS["afc"](backbone="timm:test_resnet"), 3)
 
 
 def test_an_older_network_gives_its_maps_and_their_average(images, timm, tmp_path):

@@ -218,6 +218,42 @@ def test_a_transform_is_respected(tmp_path):
         from_torch(mixed, mixed)
 
 
+def test_items_read_by_ones_own_class_are_respected(tmp_path):
+    """It may change the pictures or the labels."""
+
+    class Coarse(ImageFolder):
+        def __getitem__(self, index):
+            picture, label = super().__getitem__(index)
+            return picture.resize((4, 4)), label // 2
+
+    class Grey(Subset):
+        def __getitem__(self, index):
+            picture, label = super().__getitem__(index)
+            return picture.convert("L").resize((4, 4)), label
+
+        def __getitems__(self, indices):
+            return [self[index] for index in indices]
+
+    folder = photos(tmp_path / "photos")
+    coarse = Coarse(folder)
+    assert from_torch(coarse, coarse, class_names=["insect", "pet"]).train_targets.tolist() == [0] * 12 + [1] * 12
+    grey = Grey(ImageFolder(folder), range(24))
+    assert from_torch(grey, grey).shape == (1, 4, 4)
+
+
+def test_classes_of_the_same_name_stay_two(tmp_path):
+    """As the crane that is a bird and the crane that is a machine."""
+    folder = ImageFolder(photos(tmp_path / "photos"))
+    dataset = from_torch(folder, folder, class_names=["crane", "bee", "crane", "dog"], image_size=8, workers=0)
+    assert dataset.train_targets.bincount().tolist() == [6] * 4
+
+
+def test_pictures_of_sixteen_bits_are_scaled():
+    picture = Image.fromarray(np.array([[0, 257 * 7], [257 * 200, 65535]], np.uint16))
+    dataset = from_torch([(picture, 0)] * 2, [(picture, 0)] * 2)
+    assert dataset.train_images[0].flatten().tolist() == [0, 7, 200, 255]
+
+
 def test_labels_of_an_image_folder_beyond_its_names(tmp_path):
     folder = ImageFolder(photos(tmp_path / "photos"))
     with pytest.raises(DataError, match=r"the label of .*cat/0.png is 2, but there are 2 classes"):

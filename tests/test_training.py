@@ -216,7 +216,7 @@ def test_the_measures_of_a_run_by_counting(tmp_path):
 OTHERS = {"distillation": "gap", "finetune_batchnorm": "moving", "adaptive_c": False, "adaptive_f": False}
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"joint"}))
+@pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.later))
 def test_what_counts_later_changes_nothing_in_the_first_task(name):
     """Runs that differ only in these options share their first task."""
     digits = load("digits", None)

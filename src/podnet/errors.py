@@ -57,7 +57,7 @@ class Finding:
 
 
 # What reading a file can raise if it is whole, but not what we wrote.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

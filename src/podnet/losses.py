@@ -1,6 +1,6 @@
 """The losses of PODNet, of the compared methods and of the ablations: plain functions from tensors to a scalar.
 
-Every function averages over the batch. `old` comes from the frozen teacher, `new` from the student.
+The losses average over the batch. `old` comes from the frozen teacher, `new` from the student.
 `fidelity` chooses between the paper's text and the authors' released code where the two differ (docs/fidelity.md).
 """
 

@@ -158,7 +158,7 @@ class Fitted:
         counts = torch.bincount(labels, minlength=classes) if sums is None else sums.counts
         if not counts.all():
             raise ValueError("each class needs at least one photo.")
-        self.labels, self.classes = labels, classes
+        self.labels, self.classes, self._counts = labels, classes, counts
         self._shares = 1 / (classes * counts[labels].double())  # p
         root = self._shares.sqrt()[:, None]
         if sums is None:
@@ -196,7 +196,9 @@ class Fitted:
         return 1 / (self._spectrum + strength * self._spectrum.sum() + 1e-12)
 
     def _best_strength(self) -> float:
-        chosen = torch.arange(0, len(self.labels), max(1, len(self.labels) // MOST_COMPARED))
+        able = (self._counts[self.labels] > 1).nonzero().flatten()  # left out, the only photo of a class is never right
+        able = able if len(able) else torch.arange(len(self.labels))
+        chosen = able[:: max(1, len(able) // MOST_COMPARED)]
         wanted = F.one_hot(self.labels[chosen], self.classes).double()
 
         def error(strength: float) -> float:

@@ -6,11 +6,11 @@ import argparse
 
 from podnet.cli.doctor import tell
 from podnet.errors import printable
-from podnet.io.files import expanded
+from podnet.io.files import in_its_place
 
 
 def check_command(known: argparse.Namespace) -> int:
-    path = expanded(known.path)
+    path = in_its_place(known.path)
     if path.is_dir():
         from podnet.runs.check import check_run
         from podnet.runs.folder import Run

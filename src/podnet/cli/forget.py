@@ -6,7 +6,7 @@ import argparse
 
 from podnet.cli.printing import say
 from podnet.errors import counted, printable
-from podnet.io.files import expanded
+from podnet.io.files import expanded, in_its_place
 from podnet.model.changing import undo
 from podnet.model.forget import forget
 from podnet.model.loading import load_model
@@ -16,7 +16,10 @@ def forget_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
     for name, photos in forget(path, known.classes).items():
         say(f"forgot {printable(name)}: removed its name and all data kept from its {counted(photos, 'photo')}")
-    if load_model(path).settings.keep == "sums":
+    settings = load_model(path).settings
+    if settings.trained:
+        say("not removed: what the network learned from these photos.")
+    if settings.keep == "sums":
         say("not removed: the sums over all photos still contain the variation among these photos.")
         say("A model made with --keep features or --keep photos forgets completely.")
     else:
@@ -25,7 +28,7 @@ def forget_command(known: argparse.Namespace) -> int:
 
 
 def undo_command(known: argparse.Namespace) -> int:
-    path = expanded(known.model)
+    path = in_its_place(known.model)
     undo(path)
     say(f"{printable(path)}: undid the last lesson; {counted(len(load_model(path).classes), 'class')}")
     return 0

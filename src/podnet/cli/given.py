@@ -63,6 +63,9 @@ def base_of(folder: str | None, experiment: Experiment) -> Run | None:
                 f"the first task of {folder} was learned with {option} {given.get(option)!r}, "
                 f"not {wanted[option]!r}; start without --from-base, or with that value."
             )
+    file = wanted["method"].rpartition(":")[0]
+    if file and base.method_file.exists() and base.method_file.read_bytes() != Path(file).read_bytes():
+        raise ConfigError(f"{file} was changed after {folder} began; start without --from-base.")
     return base
 
 

@@ -9,18 +9,17 @@ from rich.text import Text
 
 from podnet.cli.model_options import output_of
 from podnet.cli.printing import INFERENCE_NAMES, megabytes, percent, plain_table, say
-from podnet.errors import counted, printable
-from podnet.io.files import expanded, write_atomically
+from podnet.errors import printable
+from podnet.io.files import expanded, in_its_place, write_atomically
 from podnet.metrics import INFERENCES
 from podnet.model.card import card
 from podnet.model.changing import can_undo, checkpoint_file, interrupted
 from podnet.model.loading import load_model
 from podnet.model.measure import accuracy_words, then_and_now
-from podnet.model.model import Model
 
 
 def info_command(known: argparse.Namespace) -> int:
-    path = expanded(known.model)
+    path = in_its_place(known.model)
     model = load_model(path)
     table = plain_table("class", "learned", "photos", "kept", "accuracy then", "now")
     for record, kept in zip(model.classes, model.kept_counts(), strict=True):
@@ -34,7 +33,7 @@ def info_command(known: argparse.Namespace) -> int:
         history.add_row(str(number), entry["date"], new, str(entry["photos"]), *accuracy, f"{entry['seconds']:.0f}")
     Console().print(history)
     say("settings: " + ", ".join(f"{name} {value}" for name, value in vars(model.settings).items()))
-    say(f"{_kept(model)}; {megabytes(path)}")
+    say(f"kept: {model.kept_words()}; {megabytes(path)}")
     say(accuracy_words(model.history[-1], model.settings.trained, model.settings.keep))
     if not model.can_learn:
         say("Saved without data from its photos: the model can predict but not learn more.")
@@ -45,22 +44,10 @@ def info_command(known: argparse.Namespace) -> int:
     return 0
 
 
-def _kept(model: Model) -> str:
-    """What the file keeps of the photos."""
-    if not model.can_learn:
-        return "nothing kept of the photos"
-    exemplars, held_out = sum(model.exemplar_counts()), len(model.held_out_targets)
-    if model.settings.trained:
-        return f"{counted(exemplars, 'exemplar')}, {counted(held_out, 'held-out photo')}"
-    photos = counted(len(model.learner.kept["targets"]), "photo")
-    both = f"features and {counted(exemplars, 'photo')}"
-    kept = {"sums": "sums of the features", "features": "features", "photos": both}
-    return f"kept from {photos}: {kept[model.settings.keep]}"
-
-
 def card_command(known: argparse.Namespace) -> int:
     path = expanded(known.model)
+    model = load_model(path)
     output = output_of(known, path.with_suffix(".md"))
-    write_atomically(output, card(load_model(path), path.stem))
+    write_atomically(output, card(model, path.stem))
     say(f"model card: {printable(output)}")
     return 0

@@ -16,6 +16,7 @@ from podnet.data.collection import Collection
 from podnet.engine.device import choose_device, with_threads
 from podnet.engine.training import Iteration, steps
 from podnet.errors import MissingPackageError, PodnetError, counted, in_words, printable
+from podnet.io.files import in_its_place
 from podnet.metrics import INFERENCES
 from podnet.model.lessons import Learned, NotResumed, Record, Resumed, taught, teach
 from podnet.model.measure import (
@@ -34,7 +35,7 @@ from podnet.processes import keep_freed_memory
 
 
 def learn_command(known: argparse.Namespace) -> int:
-    path, device = Path(known.model).expanduser(), choose_device(known.device)
+    path, device = in_its_place(known.model), choose_device(known.device)
     given = {name: getattr(known, name) for name in OPTIONS if getattr(known, name) is not None}
     if not path.parent.is_dir():
         raise PodnetError(f"cannot write {path.name}: there is no folder {printable(path.parent)}; create it first.")

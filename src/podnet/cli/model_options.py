@@ -126,7 +126,11 @@ def _add_export(commands: Any) -> None:
         help="photo: upright photos of any size (default for onnx); square: of the network's size (always for torch)",
     )
     _add_reject(export)
-    add("--output", metavar="FILE", help="output file (default: MODEL with another suffix)")
+    add(
+        "--output",
+        metavar="FILE",
+        help="output file (default: MODEL with another suffix, or with -small before it)",
+    )
 
 
 def _add_reject(parser: argparse.ArgumentParser) -> None:

@@ -38,7 +38,7 @@ REPRODUCE: Table = (
     ),
     ("--columns", "COLUMN,...", "only these columns of the table"),
     ("--orders", "N or ORDER,...", "class orders: number or list (default: the paper's at full scale)"),
-    ("--fidelity", None, "form of PODNet (default: released)"),
+    ("--fidelity", None, "form of PODNet, and of other methods that have two (default: released)"),
     ("--recipe", "NAME", "a named set of hyper-parameters: fast has fewer epochs in later tasks"),
     (
         "--set",

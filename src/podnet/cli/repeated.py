@@ -122,6 +122,10 @@ def _check(runs: Sequence[Chosen], known: argparse.Namespace) -> None:
         raise ConfigError("--seeds and --orders are for one machine; give each machine some of them without --address.")
     if known.from_base is not None:
         raise ConfigError("--from-base is for one run: another seed or order has another first task.")
+    file = first.method.source.rpartition(":")[0]
+    if known.resume is not None and file and not known.allow_changed_method:
+        for there in _members(runs[0].record.folder.parent):  # the mean is of all, not only of those that go on now
+            there.require_unchanged_method(Path(file))
     dataset, _, _ = first.prepared()
     for record, experiment, existing in runs:
         experiment.tasks(dataset)
@@ -130,9 +134,6 @@ def _check(runs: Sequence[Chosen], known: argparse.Namespace) -> None:
                 f"{record.folder} already holds a run; go on with all of them (--resume), "
                 "replace them (--overwrite) or choose another --output."
             )
-        file = experiment.method.source.rpartition(":")[0]
-        if existing == "resume" and file and not known.allow_changed_method:
-            record.require_unchanged_method(Path(file))
 
 
 def _begin(runs: Sequence[Chosen]) -> None:

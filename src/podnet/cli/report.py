@@ -12,7 +12,7 @@ from rich.console import Console
 from podnet.cli.printing import print_grids, say
 from podnet.errors import PodnetError, counted
 from podnet.report.averages import comparison_grid, size_grid, transfer_grid
-from podnet.report.compare import Captioned, comparison_panel, described, grouped, write_report
+from podnet.report.compare import Captioned, comparable, comparison_panel, described, grouped, write_report
 from podnet.report.grid import Grid
 from podnet.report.plots import figure_of
 from podnet.report.results import progress
@@ -45,7 +45,7 @@ def compare_command(known: argparse.Namespace) -> int:
     console = Console()
     runs = _find_runs(known.runs)
     labels = _labels(runs)
-    configs = [{"folder": str(run.folder), **run.config()} for run in runs]
+    configs = [{"folder": str(run.folder), **comparable(run)} for run in runs]
     series = [run.results() for run in runs]
     at_once = max(1, (console.width - LABEL_WIDTH) // RUN_WIDTH)
     blocks = [slice(start, start + at_once) for start in range(0, len(runs), at_once)]
@@ -84,7 +84,8 @@ def _without_first_tasks(runs: Sequence[Run]) -> list[Run]:
 
     def beginning(run: Run) -> tuple[str, ...]:
         config = run.config()
-        base = (config.get("sizes") or [config.get("base")])[0]
+        sizes = config.get("sizes")
+        base = sizes[0] if isinstance(sizes, list) and sizes else config.get("base")
         return (str(base), *(str(config.get(option)) for option in ("method", "dataset", "order", "seed")))
 
     alone = {run.folder for run in runs if run.results()[-1].get("tasks") == 1}

@@ -173,9 +173,9 @@ def _dry_run(runs: Sequence[Planned], known: argparse.Namespace) -> int:
     everywhere = [f"{key} {value}" for key, value in runs[0].options.items() if (key, value) in shared and value]
     say(f"in all runs: {', '.join(everywhere)}")
     jobs = f"with --jobs {known.jobs}" if known.jobs else "one after the other"
-    took = f"about {_duration(total / (known.jobs or 1))} {jobs}"
+    took = f"about {_duration(total / min(known.jobs or 1, len(runs)))} {jobs}"
     starts = f" and {counted(len(firsts), 'shared first task')}" if firsts else ""
-    say(f"{len(runs)} runs{starts}, {took} on this machine at its current load.")
+    say(f"{counted(len(runs), 'run')}{starts}, {took} on this machine at its current load.")
     return 0
 
 
@@ -202,7 +202,7 @@ def _follow(runs: Sequence[Planned], engine: Engine, resume: bool, report: Calla
                 continue
             say(f"{outcome.status:>9}  {outcome.planned.label}  {outcome.message}".rstrip())
             if outcome.status == "done":
-                say(_time_left(runs, engine.slots))
+                say(_time_left(runs, engine.slots, resume))
                 if (began := time.monotonic()) > due:
                     report()
                     took = time.monotonic() - began
@@ -212,9 +212,9 @@ def _follow(runs: Sequence[Planned], engine: Engine, resume: bool, report: Calla
     return failed
 
 
-def _time_left(runs: Sequence[Planned], slots: int) -> str:
+def _time_left(runs: Sequence[Planned], slots: int, share: bool) -> str:
     """How many runs are done, and when the rest will be, at the pace so far."""
-    done, left = sum(run.finished() for run in runs), seconds_left(runs)
+    done, left = sum(run.finished() for run in runs), seconds_left(runs, share)
     words = f"           {done} of {len(runs)} runs done"
     if not left:
         return words

@@ -35,6 +35,8 @@ def run_command(known: argparse.Namespace, words: list[str], parser: argparse.Ar
     """`words` are the arguments that the parser did not recognise: hyper-parameters of the method."""
     wanted = given_options(known, words, parser)
     logger_names(known.logger)  # a mistake there should cost no run
+    if known.resume is not None and known.overwrite:
+        raise ConfigError("--resume continues a run, --overwrite replaces it; give only one of them.")
     if is_repeated(known):
         return repeat(known, wanted, lambda chosen, command: _carry_out(chosen, known, command))
     chosen = _chosen_run(known, wanted)
@@ -88,8 +90,6 @@ def _chosen_run(known: argparse.Namespace, wanted: dict[str, Any]) -> Chosen:
 
     `--resume FOLDER` needs a run there. `--resume` alone continues the run in --output, or begins it.
     """
-    if known.resume is not None and known.overwrite:
-        raise ConfigError("--resume continues a run, --overwrite replaces it; give only one of them.")
     folder = known.resume or known.output or Path("runs") / folder_name(resolve(wanted).options())
     record = Run(folder)
     if known.resume or (known.resume is not None and record.exists()):

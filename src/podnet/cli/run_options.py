@@ -8,7 +8,7 @@ from podnet.cli.commands import SWITCH, Flags, Table, add_command, add_options
 
 RUN_HELP = """\
 Every hyper-parameter of the method is an option too, for instance --lambda-c 5 or --finetune-epochs 0:
-'podnet methods NAME' lists them. All options can be set in a YAML file (--config); the command line has priority."""
+'podnet methods NAME' lists them. All can be set in a YAML file (--config); the command line has priority."""
 
 RUN_EXAMPLES = """\
 examples:
@@ -117,7 +117,7 @@ def add_run_commands(commands: Any) -> None:
         "search",
         "search for good hyper-parameters of a method, without the test images",
         description="Run an experiment with several values of some hyper-parameters and print the best, measured on "
-        "held-out\ntraining images (--validation, default 0.1). Takes all options of 'podnet run'.\n" + RUN_HELP,
+        "held-out\ntraining images (--validation, default 0.1). Takes the options of an experiment.\n" + RUN_HELP,
         epilog=SEARCH_EXAMPLES,
     )
     add_options(search, EXPERIMENT + CONFIG + SEARCH, FLAGS)

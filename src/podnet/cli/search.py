@@ -81,7 +81,8 @@ def _check(
     usual.prepared()
     file = usual.method.source.rpartition(":")[0]
     for trial in trials_in(folder, axes).values():
-        resumed(trial.record, wanted | trial.values)
+        recorded, now = trial.record.config(), resolve(wanted | trial.values).options()
+        resumed(trial.record, {option: value for option, value in now.items() if option in recorded})
         if file and not trial.record.keeps_method(Path(file)):
             raise ConfigError(f"{file} was changed since the search in {folder} began; choose another --output.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from podnet.errors import MissingPackageError
-from podnet.io.files import expanded
+from podnet.io.files import expanded, in_its_place
 
 
 def studio_command(known: argparse.Namespace) -> int:
@@ -16,6 +16,6 @@ def studio_command(known: argparse.Namespace) -> int:
         raise MissingPackageError(
             f"podnet studio needs {error.name}, which is not installed: pip install 'podnet[studio]'."
         ) from error
-    model = expanded(known.model) if known.model else None
+    model = in_its_place(known.model) if known.model else None
     certificate = certificate_of(known.certificate, known.key)
     return serve(expanded(known.folder), model, known.host, known.port, not known.no_browser, certificate)

@@ -68,18 +68,22 @@ def from_arrays(
             )
         class_names = [str(label) for label in range(highest + 1)]
     mean, std = zip(*map(_mean_and_std, images.unbind(1)), strict=True)
-    transform = Transform(mean, std, pad=max(1, images.shape[2] // 8))
+    transform = Transform(mean, std, pad=max(1, min(images.shape[2:]) // 8))
     return Dataset(name, images, targets, test_images, test_targets, tuple(class_names), shape_of(images), transform)
 
 
 def _mean_and_std(pixels: Tensor) -> tuple[float, float]:
-    """For uint8 values scaled to [0, 1], from a histogram, without a copy as floats; the deviation is never 0."""
+    """For uint8 values scaled to [0, 1], from a histogram, without a copy as floats.
+
+    The deviation is never near 0; where all values are equal it is 1, so that an augmented one does not become huge.
+    """
     counts = torch.bincount(pixels.flatten(), minlength=256).double()
     values = torch.arange(256, dtype=torch.float64) / 255
     total = counts.sum()
     mean = (counts * values).sum() / total
     variance = (counts * (values - mean).square()).sum() / (total - 1).clamp(min=1)
-    return float(mean), max(float(variance.sqrt()), 1e-3)
+    deviation = float(variance.sqrt())
+    return float(mean), max(deviation, 1e-3) if deviation > 1e-6 else 1.0
 
 
 def _as_labels(labels: ArrayLike, name: str) -> Tensor:
@@ -87,6 +91,10 @@ def _as_labels(labels: ArrayLike, name: str) -> Tensor:
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{name}: labels must be a list of whole numbers; got {array.dtype} of shape {array.shape}.")
     return torch.from_numpy(array.astype(np.int64))
+
+
+def _text(name: object) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 def load_npz(path: Path) -> Dataset:
@@ -104,6 +112,6 @@ def load_npz(path: Path) -> Dataset:
         ) from error
     if missing := [name for name in wanted if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it contains {in_words(found) if found else 'nothing'}.")
-    names = [str(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
+    names = [_text(name) for name in np.atleast_1d(arrays["class_names"])] if "class_names" in arrays else None
     train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
     return from_arrays(train, test, names, name=path.stem)

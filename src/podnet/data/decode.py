@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from simplejpeg import decode_jpeg
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -56,9 +56,7 @@ def decode(source: Path | bytes, size: int, seed: int | None = None, least_area:
         upright = (height, width) if orientation in SIDEWAYS else (width, height)
         box = centre_box(*upright, size) if seed is None else random_box(*upright, random.Random(seed), least_area)
         scale = _reduce(image, min(box[2] - box[0], box[3] - box[1]) / size)
-        pixels = _jpeg_pixels(image, file) or _without_alpha(image)
-        if orientation in TURNS:
-            pixels = pixels.transpose(TURNS[orientation])
+        pixels = _turned(_jpeg_pixels(image, file) or without_alpha(image), orientation)
         left, top, right, bottom = (edge / scale for edge in box)
         # Greyscale stays so until it is small; a gap of 3 first averages whole pixels if there are far too many.
         square = pixels.resize((size, size), Image.Resampling.BILINEAR, (left, top, right, bottom), reducing_gap=3.0)
@@ -71,9 +69,7 @@ def shrink(source: Path | bytes, size: int) -> bytes:
         shorter = KEPT * size
         _reduce(image, min(_checked_size(image)) / shorter)
         orientation = _orientation(image)
-        pixels = _without_alpha(image)
-        if orientation in TURNS:
-            pixels = pixels.transpose(TURNS[orientation])
+        pixels = _turned(without_alpha(image), orientation)
         factor = shorter / min(pixels.size)
         if factor < 1:
             width, height = (max(1, round(side * factor)) for side in pixels.size)
@@ -88,8 +84,9 @@ def shrink(source: Path | bytes, size: int) -> bytes:
 
 def encode(picture: Image.Image) -> bytes:
     """A picture in memory as the content of a file: upright, without metadata, lossless."""
-    file = io.BytesIO()
-    _without_alpha(ImageOps.exif_transpose(picture)).save(file, "PNG", compress_level=1)
+    orientation, file = _orientation(picture), io.BytesIO()
+    pixels = _turned(without_alpha(picture), orientation)
+    Image.fromarray(np.asarray(pixels)).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
@@ -177,7 +174,11 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _without_alpha(image: Image.Image) -> Image.Image:
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
+
+
+def without_alpha(image: Image.Image) -> Image.Image:
     """RGB or greyscale with 8 bits; transparent parts become white."""
     if image.mode.startswith("I;16"):
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))

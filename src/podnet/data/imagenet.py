@@ -20,7 +20,7 @@ from podnet.data.dataset import Dataset, is_number, reading
 from podnet.data.photos import Photos, Unreadable
 from podnet.data.sources import FileNames
 from podnet.errors import DataError, PodnetError, nearest, printable, some
-from podnet.io.files import cache_folder, write_atomically
+from podnet.io.files import cache_folder, expanded, write_atomically
 
 ENDINGS = (b".jpeg", b".jpg", b".png")  # in upper or lower case
 WANTED = "expected train/CLASS/*.JPEG and val/CLASS/*.JPEG, or lists train.txt and val.txt with lines 'path class'"
@@ -86,8 +86,10 @@ def photo_dataset(
     """The photos of these classes in both splits; labels are positions in `classes`."""
 
     def photos(split: Split) -> tuple[Photos, Tensor]:
-        position = {name: label for label, name in enumerate(classes)}
-        targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
+        targets = split.labels
+        if split.classes != classes:  # only some, or in another order; names of the same classes may repeat
+            position = {name: label for label, name in enumerate(classes)}
+            targets = np.array([position.get(name, -1) for name in split.classes])[split.labels]
         rows = torch.from_numpy(np.flatnonzero(targets >= 0))
         return Photos(split.files, size, workers, unreadable, hint=SKIP)[rows], torch.from_numpy(targets)[rows]
 
@@ -119,7 +121,7 @@ def choose_classes(subset: str, classes: Sequence[str]) -> tuple[str, ...]:
         drawn = np.random.RandomState(UCIR_SEED).choice(LARGE, SMALL, replace=False)
         return tuple(classes[i] for i in sorted(drawn.tolist()))
     try:
-        lines = Path(subset).expanduser().read_text().splitlines()
+        lines = expanded(subset).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"subset is {subset}; it must be all, released, ucir or the path of a text file with class names."
@@ -148,12 +150,13 @@ def _read_split(root: Path, split: str, known: tuple[str, ...] | None = None) ->
 
 
 def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
-    """Lines "path class". Paths are relative to the folder or to that of the split; a class is a name or, if `known`
-    has no such name, an index into `known`.
+    """Lines "path class". Paths are relative to the folder or to that of the split; a class is a name or, if the names
+    in `known` are not all numbers, an index into them.
     """
     file = root / f"{split}.txt"
     names, words = [], []
     names_known = set(known or ())
+    indexed = not all(map(is_number, names_known))
     for count, line in enumerate(file.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
@@ -161,7 +164,7 @@ def _read_list(root: Path, split: str, known: tuple[str, ...] | None) -> Split:
         word = printable(os.fsdecode(b"".join(rest)))
         if not word or rest[0].lower().endswith(ENDINGS):
             raise DataError(f"{file}, line {count}: {os.fsdecode(line)!r} has no class; write 'path class'.")
-        if known and is_number(word) and word not in names_known:
+        if known and indexed and is_number(word) and word not in names_known:
             if int(word) >= len(known):
                 raise DataError(
                     f"{file}, line {count}: {word} is not a class; train has {len(known)}, 0 to {len(known) - 1}."

@@ -86,7 +86,7 @@ def selection(sources: Sources) -> Selection:
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """The contents of many photos in one memory-mapped file, written once: only what is read takes memory.
+    """The contents of many photos in one file, written once: only what is read takes memory.
 
     The file holds the contents, then the end of each, then their number, as 64-bit integers.
     """
@@ -134,12 +134,10 @@ class Pack:
 
     def __getitem__(self, index: int, /) -> bytes:
         index = range(len(self))[index]
-        return self._content[self.ends[index - 1] if index else 0 : self.ends[index]]
-
-    @cached_property
-    def _content(self) -> mmap.mmap:
-        with open(self.path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        start = int(self.ends[index - 1]) if index else 0
+        with open(self.path, "rb") as file:  # not kept open: a long run has thousands of packs
+            file.seek(start)
+            return file.read(int(self.ends[index]) - start)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch.utils.data import Subset
 
 from podnet.data.arrays import from_arrays
 from podnet.data.dataset import Dataset
+from podnet.data.decode import without_alpha
 from podnet.data.imagenet import ENDINGS, Split, photo_dataset
 from podnet.data.photos import Unreadable
 from podnet.data.sources import FileNames
@@ -76,15 +77,22 @@ def _class_names(dataset: Any) -> Sequence[str] | None:
 def _files(dataset: Any) -> list[tuple[str, int]] | None:
     """Path and label of each photo of an untransformed ImageFolder or a part of one; None for other datasets."""
     if isinstance(dataset, Subset):
-        whole = _files(dataset.dataset)
+        whole = _files(dataset.dataset) if _reads_as(dataset, "Subset") else None
         return None if whole is None else [whole[i] for i in dataset.indices]
     samples = getattr(dataset, "samples", None)
     changed = any(getattr(dataset, each, None) is not None for each in ("transform", "target_transform", "transforms"))
     changed |= getattr(getattr(dataset, "loader", None), "__name__", LOADER) != LOADER
+    changed |= not _reads_as(dataset, "DatasetFolder", "ImageFolder")
     if not isinstance(samples, list) or changed or _class_names(dataset) is None:
         return None
     photos = all(os.fsencode(path).lower().endswith(ENDINGS) for path, _ in samples)
     return [(os.fspath(path), int(label)) for path, label in samples] if photos else None
+
+
+def _reads_as(dataset: Any, *kinds: str) -> bool:
+    """Whether its items are read by a class of this name: a class of the user's own may change pictures or labels."""
+    read = getattr(type(dataset), "__getitem__", None)
+    return getattr(read, "__qualname__", "") in [f"{kind}.__getitem__" for kind in kinds]
 
 
 def _split(files: Sequence[tuple[str, int]], classes: tuple[str, ...], name: str) -> Split:
@@ -131,7 +139,7 @@ def _pair(item: Any, where: str) -> tuple[Any, int]:
 def _pixels(image: Any, where: str) -> np.ndarray:
     """uint8 pixels (H, W, C) with 1 or 3 channels."""
     if isinstance(image, Image.Image):
-        pixels = np.asarray(image if image.mode == "L" else image.convert("RGB"))
+        pixels = np.asarray(without_alpha(image))
     elif isinstance(image, Tensor):
         found = image.detach().cpu()
         if found.is_floating_point():  # in [0, 1], as torchvision's ToTensor makes them

@@ -83,9 +83,11 @@ class Learner:
         Until that task is done, any other is refused.
         """
         summary = summary_of(task)
-        kept = {name: value.to(self.device) for name, value in self.kept.items()}
         taught = len(task.taught)
-        phases = phases_of(self.method, task.seen - taught, taught, kept, first=not task.old)
+        placed = ((name, value.to(self.device)) for name, value in self.kept.items())  # phases keep what they need
+        phases = phases_of(self.method, task.seen - taught, taught, dict(placed), first=not task.old)
+        if self.method.exemplars != "none":
+            self.memory.require_room(task.seen)
         if self.progress is None:
             if task.old != len(self.class_names):
                 known = len(self.class_names)
@@ -112,7 +114,7 @@ class Learner:
         if progress.chosen is None:
             with timed(self.seconds, "herd"):
                 progress.chosen = phase.images_of(pool)
-            if phase.start is not None:
+            if phase.start is not None and len(progress.chosen):
                 with seeded(*seed, phase.name, "start"):
                     phase.start(self.network)
                 self.team.copy_from_main(self.network)

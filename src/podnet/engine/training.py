@@ -80,7 +80,7 @@ def set_moments(optimizer: torch.optim.Optimizer, kept: Moments) -> None:
         for name, value in named.items():
             # In the parameter's memory layout, which the fused update assumes; except for the number of updates.
             optimizer.state[parameter][name] = (
-                value.clone() if name == "step" else torch.empty_like(parameter).copy_(value)
+                value.to(parameter.device, copy=True) if name == "step" else torch.empty_like(parameter).copy_(value)
             )
 
 

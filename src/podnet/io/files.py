@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
         temporary, descriptor = _begun(unfinished(path))
         with open(descriptor, "wb") as file:
             try:
+                with contextlib.suppress(OSError):  # a file that others may not read stays so
+                    os.fchmod(descriptor, stat.S_IMODE(os.stat(path).st_mode))
                 for part in parts:
                     file.write(part)
                 file.flush()
@@ -50,6 +53,12 @@ def write_atomically(path: Path, data: bytes | str | Iterable[bytes]) -> None:
 def expanded(path: str | os.PathLike) -> Path:
     """With the user's folder for ~; a ~ that nobody has is part of the name."""
     return Path(os.path.expanduser(path))
+
+
+def in_its_place(path: str | os.PathLike) -> Path:
+    """Where a file that will be replaced is: expanded, and at the end of a link, which would be replaced itself."""
+    place = expanded(path)
+    return Path(os.path.realpath(place)) if place.is_symlink() else place
 
 
 def unfinished(path: Path) -> Path:

@@ -8,6 +8,8 @@ import yaml
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version, if available, is ten times faster
 MOST_BYTES = 10_000_000
 LARGEST = 10**30
+LONGEST = 10_000  # characters of a number; one of so many in base 60, 1:59:59..., takes no time to read
+SPELT = frozenset("0123456789_:.+-")  # of a number
 DEEPEST = 10  # levels of lists in lists; many more end the process without an error
 OPENING, CLOSING = (yaml.SequenceStartEvent, yaml.MappingStartEvent), (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
@@ -44,5 +46,7 @@ def _require_plain(data: bytes) -> None:
         depth += isinstance(event, OPENING) - isinstance(event, CLOSING)
         if depth > DEEPEST:
             raise ValueError(f"it has more than {DEEPEST} levels")
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST and SPELT.issuperset(event.value):
+            raise ValueError(f"a number has more than {LONGEST:,} characters")
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"it has an alias, *{event.anchor}: write the value out")

@@ -34,6 +34,11 @@ class ExemplarMemory:
         """How many images each of `seen` classes may keep."""
         return self.per_class if self.per_class is not None else (self.total or 0) // seen
 
+    def require_room(self, seen: int) -> None:
+        """Refuse a memory that has no image for each class; one of 0 images is meant."""
+        if self.total and self.total < seen:
+            raise ConfigError(f"a memory of {self.total} images is too small for {seen} classes; give at least {seen}.")
+
     def with_classes(self, images: Images, targets: Tensor, seen: int) -> ExemplarMemory:
         """The memory after a task: cut to the quota for `seen` classes, with the given classes added or replaced."""
         if self.images is None or self.targets is None:

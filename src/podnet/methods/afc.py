@@ -48,6 +48,8 @@ class AFC(PODNet):
         **{data: PODNet.presets[data] for data in ("digits", "digits released", "paper", "imagenet paper")},
     }
 
+    differentiates_maps = True
+
     def phases(self, old: int, new: int, state: State) -> list[Phase]:
         """PODNet's phases. In steps the main one has one more term."""
         train, *rest = super().phases(old, new, state)

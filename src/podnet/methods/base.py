@@ -121,6 +121,11 @@ class Method:
         return False
 
     @property
+    def differentiates_maps(self) -> bool:
+        """Whether it needs gradients of the scores with respect to the maps."""
+        return False
+
+    @property
     def averages_mirrors(self) -> bool:
         """Whether the embedding of an image is averaged with that of its mirror image, except in training."""
         return False

@@ -97,6 +97,8 @@ class LiftedRidge(Frozen):
 
 
 def without_sums_of(label: int, state: State) -> State:
-    """The other classes keep their weights. The images of this one stay in the Gram matrix, as of no class."""
+    """The other classes keep their weights. The images of this one stay in the Gram matrix, as of no class, which
+    is right for a fixed λ.
+    """
     rest = torch.arange(len(state["counts"])) != label
     return state | {"totals": state["totals"][rest], "counts": state["counts"][rest]}

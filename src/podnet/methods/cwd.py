@@ -15,7 +15,7 @@ from podnet.nets.network import Outputs
 
 @dataclass(frozen=True, kw_only=True)
 class CwD(PODNet):
-    """PODNet with one more term in the first task: η / (C d²) Σ_c ‖K_c‖_F².
+    """PODNet with one more term while no class is old, which is the first task: η / (C d²) Σ_c ‖K_c‖_F².
 
     K_c is the correlation matrix (d, d) of the normalised embeddings of class c. Decorrelated features of the first
     classes are more like those of a network that knows all classes, and leave room for the later ones. A batch

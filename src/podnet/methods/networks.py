@@ -17,6 +17,11 @@ from podnet.nets.network import Network
 def new_network(method: Method, channels: int) -> Network:
     """A network without classes."""
     backbone = new_backbone(method.backbone, channels, method.backbone_fidelity)
+    if method.differentiates_maps and not backbone.averages_last_map:
+        raise ConfigError(
+            f"{method.name} needs gradients with respect to the maps, and the embedding of {method.backbone} is not "
+            "the average of its last map; choose a ResNet or an EfficientNet-Lite."
+        )
     network = method.network(backbone)
     classifier: object = network.classifier  # the method may be user-defined
     if not isinstance(classifier, GrowingClassifier):

@@ -82,6 +82,10 @@ class PODNet(Method):
     def backbone_fidelity(self) -> Fidelity:
         return self.fidelity
 
+    @property
+    def differentiates_maps(self) -> bool:
+        return self.distillation in ("gradcam", "attention")
+
     def classifier(self, dim: int) -> LocalSimilarityClassifier:
         ablated = self.proxies == 1 and self.classification == "cross_entropy"  # "Cosine" of table 3a
         similarity = "cosine" if self.fidelity == "paper" or ablated else "distance"

@@ -26,7 +26,7 @@ from podnet.methods.podnet import PODNet
 from podnet.nets.backbones import Backbone
 from podnet.nets.lifted import FirstSimilarThenSolved
 from podnet.nets.network import Network
-from podnet.ridge import Fitted, Sums
+from podnet.ridge import Fitted, Sums, packed
 
 AT_ONCE = 2000  # images whose lifted features are held at a time
 
@@ -89,7 +89,7 @@ class PODNetPlus(PODNet):
         assert isinstance(classifier, FirstSimilarThenSolved)
         classifier.solved.fill_(True)
         if not state:
-            classifier.lift.normal_()
+            classifier.lift.copy_(torch.randn(classifier.lift.shape))  # drawn on the CPU, whose generator is seeded
         features, targets = batches.features()
         targets = targets.cpu()
 
@@ -106,7 +106,10 @@ class PODNetPlus(PODNet):
         return sums.as_state(fitted.strength)
 
     def without_class(self, network: Network, label: int, state: State) -> State:
-        return without_sums_of(label, state)
+        """λ is relative to the spread of the classes' own images: without those of this one."""
+        own = state["totals"][label]
+        gram = state["gram"] - packed(torch.outer(own, own) / state["counts"][label])
+        return without_sums_of(label, state) | {"gram": gram}
 
 
 def pooled(maps: list[Tensor], cells: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podnet.losses import best_temperature
+from podnet.losses import FEWEST, best_temperature
 from podnet.methods.base import Batches, Exemplars, Method, State
 from podnet.methods.closed import without_sums_of
 from podnet.methods.phases import Phase
@@ -124,6 +124,13 @@ class Ridge(Method):
         fitted = Fitted(unit, targets, len(sums.counts), sums=sums)
         fresh = _settled(network, fitted, unit, sums.totals.float(), sums.counts)
         joined = {name: torch.cat([state[name], fresh[name]]) if state else fresh[name] for name in PER_PHOTO}
+        if state:  # each lesson was measured on its own photos only: one of few must not decide for all
+            judged_now = int((sums.counts[targets] > 1).sum())
+            now = judged_now if judged_now >= FEWEST else 0
+            before = len(state["targets"]) * (state["temperatures"] != torch.tensor(UNMEASURED))
+            both = before * state["temperatures"].log() + now * fresh["temperatures"].log()
+            mean = (both / (before + now).clamp(min=1)).exp()
+            fresh["temperatures"] = torch.where(before + now > 0, mean, state["temperatures"])
         kept = {"gram": sums.gram.float(), "totals": sums.totals.float(), "counts": sums.counts}
         return fresh | joined | kept
 
@@ -157,7 +164,7 @@ def _settled(network: Network, fitted: Fitted, unit: Tensor, totals: Tensor, cou
         nearest = _left_out_of_means(unit[rows].float(), fitted.labels[rows], totals, counts)
         highest = torch.stack([solved.amax(1).float(), nearest.amax(1)], dim=1)
         found.append((solved.argmax(1), nearest.argmax(1), highest))
-        some = rows % every == 0
+        some = (rows % every == 0) & (counts[fitted.labels[rows]] > 1)  # the only photo of a class cannot be judged
         compared.append((solved[some], nearest[some].double(), fitted.labels[rows][some]))
     cnn, nme, familiar = (torch.cat(column) for column in zip(*found, strict=True))
     solved, nearest, labels = (torch.cat(column) for column in zip(*compared, strict=True))

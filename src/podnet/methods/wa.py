@@ -27,6 +27,8 @@ class PositiveClassifier(GrowingClassifier):
         super().__init__(dim, (dim,))
 
     def forward(self, embedding: Tensor) -> Tensor:
+        if not self.classes:
+            return embedding[:, :0]
         with torch.no_grad():
             for weight in self.weights:
                 weight.clamp_(min=0)

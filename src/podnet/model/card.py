@@ -50,14 +50,12 @@ model-index:
 SAME_COLLECTION = (
     "They come from the same collection as the training photos; accuracy on other kinds of photos may be lower."
 )
-KEPT = {"features": "features of all photos", "sums": "sums of the photos' features"}
 
 
 def card(model: Model, title: str) -> str:
     entry, settings = model.history[-1], model.settings
     words, best = accuracy_words(entry, settings.trained, settings.keep), best_inference(entry)
     accuracy, per_class = entry["accuracy"].get(best), entry["per_class"].get(best, {})
-    kept = KEPT.get(settings.keep, counted(sum(model.exemplar_counts()), "small photo"))
     return CARD.format(
         index="" if accuracy is None else INDEX.format(name=json.dumps(title), accuracy=accuracy),
         title=title,
@@ -67,7 +65,7 @@ def card(model: Model, title: str) -> str:
         measured=words[0].upper() + words[1:] + ("." if accuracy is None else f".\n{SAME_COLLECTION}"),
         classes="\n".join(_row(record, per_class.get(record.name)) for record in model.classes),
         lessons=len(model.history),
-        kept=kept if model.can_learn else "no data from its photos",
+        kept=model.kept_words(),
     )
 
 

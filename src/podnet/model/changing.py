@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from podnet.errors import PodnetError, printable
+from podnet.errors import NotAModelError, PodnetError, printable
 from podnet.io.files import locked, stamp, unfinished, write_atomically
 
 
@@ -30,6 +30,8 @@ def earlier_files(path: Path) -> list[Path]:
 
 def require_model(path: Path) -> None:
     """Fail if there is no such file, and tell how to make one."""
+    if path.is_dir():
+        raise NotAModelError(f"{printable(path)} is a folder, not a model file.")
     if not path.exists():
         name = printable(path)
         raise PodnetError(f"there is no model {name}; 'podnet learn {name} PHOTOS' creates it.")
@@ -81,9 +83,20 @@ def _settle(path: Path) -> None:
         os.replace(before, _kept_before(path))
     partial = (unfinished(file) for file in (smaller, path, checkpoint, before))
     outdated = [] if interrupted(path) else [checkpoint]
-    outdated += [file for file in _backups(path) if not path.exists() or file != _kept_before(path)]
+    outdated += [file for file in _backups(path) if path.exists() and file != _kept_before(path) and _is_whole(path)]
     for file in (before, smaller, *partial, *outdated):
         file.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the model can be read: if not, the file before its last change is the one to recover."""
+    from podnet.io.tensors import load_tensors  # imports torch, so only when a backup is in doubt
+
+    try:
+        load_tensors(path)
+    except PodnetError:
+        return False
+    return True
 
 
 def interrupted(path: Path) -> bool:
@@ -137,6 +150,9 @@ def undo(path: Path) -> None:
     require_model(path)
     with changing(path):
         if not can_undo(path):
+            if earlier_files(path):
+                name = printable(path)
+                raise PodnetError(f"{name} is damaged; 'podnet check {name}' tells what can be recovered.")
             raise PodnetError(
                 f"nothing to undo: there is no earlier state of {printable(path)}; only the last change can be undone."
             )

@@ -18,7 +18,7 @@ from podnet.data.photos import Photos
 from podnet.engine.device import choose_device
 from podnet.engine.extraction import Scores
 from podnet.errors import counted
-from podnet.io.files import expanded
+from podnet.io.files import expanded, in_its_place
 from podnet.metrics import INFERENCES, REJECT
 from podnet.model.changing import changing
 from podnet.model.inputs import Label, collected, meanings, plain, to_labels, to_sources
@@ -126,7 +126,7 @@ class PODNetClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the model file that `podnet learn` writes."""
         check_is_fitted(self, "model_")
-        file = expanded(path)
+        file = in_its_place(path)
         with changing(file):
             self.model_.save(file)
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from podnet.data.photos import Photos
 from podnet.errors import PodnetError, printable
+from podnet.io.files import in_its_place
 from podnet.model.changing import changing, forget_before, require_model, smaller_file
 from podnet.model.lessons import note_accuracy
 from podnet.model.loading import load_model
 from podnet.model.model import Model
 
 
-def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
+def forget(path: str | Path, names: Sequence[str], undoable: bool = False) -> dict[str, int]:
     """Remove classes and return how many photos each had. The new file must contain nothing of these photos."""
+    path = in_its_place(path)
     require_model(path)
     names = list(dict.fromkeys(names))
     with changing(path, undoable):
@@ -41,6 +44,7 @@ def forget(path: Path, names: Sequence[str], undoable: bool = False) -> dict[str
                     )
             if not undoable:
                 forget_before(path)  # first: a backup must not outlive what was forgotten, even if we are killed here
+            shutil.copymode(path, smaller)
             os.replace(smaller, path)
         finally:
             smaller.unlink(missing_ok=True)

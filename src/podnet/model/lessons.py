@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -116,6 +117,8 @@ def _resumable(records: Iterator[Record], learner: Learner, path: Path, digest: 
     def save() -> None:
         tensors, meta = learner.state()
         save_tensors(checkpoint_file(path), tensors, {"digest": digest, "learner": meta})
+        if path.exists():  # whoever may not read the model may not read its photos here
+            shutil.copymode(path, checkpoint_file(path))
 
     yield from checkpointed(records, save, CHECKPOINT_SECONDS)
 
@@ -138,6 +141,10 @@ def _learning(model: Model, lesson: Lesson, workers: int) -> Iterator[Record]:
     before = model.history[-1] if model.history else None
     entry = _recorded(model, lesson, workers)
     entry["seconds"] = round(time.monotonic() - began, 1)
+    for earlier in model.history[:-1]:  # of each lesson but the last two, only the accuracy of its own classes is asked
+        own = {*earlier["new"], *earlier["refreshed"]}
+        shares = earlier["per_class"].items()
+        earlier["per_class"] = {name: {each: found[each] for each in found if each in own} for name, found in shares}
     model.history = [*model.history, entry]
     yield Learned(entry, before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,6 @@ UNTRAINED = Training(epochs=1, batch_size=8)  # for a model that only predicts
 def load_model(path: Path, device: str = "cpu") -> Model:
     """Load a model. What the file claims is checked against its content before anything is built."""
     path = Path(path)
-    if path.is_dir():
-        raise NotAModelError(f"{printable(path)} is a folder, not a model file.")
     require_model(path)
     try:
         tensors, meta = load_tensors(path)
@@ -59,7 +58,7 @@ def load_model(path: Path, device: str = "cpu") -> Model:
 def _restored(tensors: Mapping[str, Tensor], meta: Mapping[str, Any], device: str) -> Model:
     while meta["format"] != FORMAT:
         meta = UPGRADES[meta["format"]](meta)
-    settings = _typed(Settings, meta["settings"])
+    settings = Settings(**meta["settings"])
     learned = meta["learner"]
     classes = _classes(meta["classes"])
     names = [record.name for record in classes]
@@ -97,6 +96,8 @@ def _check_meta(meta: Mapping[str, Any], names: Sequence[str]) -> None:
         _check_entry(entry)
     if not all(0 < float(value) < float("inf") for value in meta["temperatures"].values()):
         raise ValueError("a temperature is not above 0 or is infinite")
+    if min(learned["sizes"], default=0) < 1 or sum(learned["sizes"]) != len(names):
+        raise ValueError("its classes do not add up")
     if learned["progress"] is not None or learned["previous_sizes"] is not None:
         raise ValueError("it was saved in the middle of a lesson")
 
@@ -167,7 +168,8 @@ def _check_entry(entry: Mapping[str, Any]) -> None:
         shares += [entry[key][inference] or 0 for key in ("old_accuracy", "new_accuracy")]
     numbers = [entry["photos"], entry["seconds"], entry["measured"], *shares]
     words = [*entry["new"], *entry["refreshed"]]
-    if not all(isinstance(value, int | float) for value in numbers) or not all(isinstance(w, str) for w in words):
+    right = all(isinstance(value, int | float) and isfinite(value) for value in numbers)
+    if not right or not all(isinstance(word, str) for word in words):
         raise TypeError("an entry of its history has a wrong type")
     known = set(entry["accuracy"]) <= set(INFERENCES) and entry["measured"] >= bool(shares)
     if not known or not all(0 <= share <= 100 for share in shares):

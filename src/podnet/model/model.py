@@ -22,7 +22,7 @@ from podnet.data.images import to_tensors
 from podnet.data.photos import Photos
 from podnet.engine.extraction import Scores
 from podnet.engine.learner import Learner
-from podnet.errors import PodnetError, in_words, nearest, printable
+from podnet.errors import PodnetError, counted, in_words, nearest, printable
 from podnet.io.tensors import save_tensors
 from podnet.metrics import INFERENCES
 from podnet.model.measure import Familiarity, highest
@@ -88,6 +88,11 @@ class Model:
         """Of how many photos of each class something is kept: their features, sums of them, or small copies."""
         return self._per_class(self.learner.kept.get("targets", self.learner.memory.targets))
 
+    def kept_words(self) -> str:
+        """What the file keeps of its photos."""
+        features = len(self.learner.kept.get("targets", ()))
+        return kept_words(self.settings.keep, features, sum(self.exemplar_counts()), len(self.held_out_targets))
+
     def _per_class(self, targets: Tensor | None) -> list[int]:
         none = torch.zeros(0, dtype=torch.int64)
         counts: list[int] = torch.bincount(none if targets is None else targets, minlength=len(self.classes)).tolist()
@@ -147,6 +152,13 @@ class Model:
         if kept := self.learner.kept:
             self.temperatures = dict(zip(INFERENCES, kept["temperatures"].tolist(), strict=True))
             self.familiar = kept["familiar"]
+
+
+def kept_words(keep: str, features: int, small: int, held_out: int = 0) -> str:
+    """What is kept of so many photos: their features or sums of these, small copies of some, and of those held out."""
+    parts = [f"{'sums of the ' * (keep == 'sums')}features of {counted(features, 'photo')}"] if features else []
+    parts += [counted(count, word) for count, word in ((small, "small photo"), (held_out, "held-out photo")) if count]
+    return in_words(parts) if parts else "no data from its photos"
 
 
 def _without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,12 +56,16 @@ def _answers(
     model: Model, names: Sequence[str], photos: Photos, inference: str, top: int, reject: float
 ) -> Iterator[Prediction | Failure]:
     answers: dict[int, Prediction] = {}
-    with suppress(DataError):  # none could be read
+    try:
         scores = model.learner.predict(photos)
         unknown = model.unknown(scores, reject).tolist()
         ranked = rank(model, scores, inference, top)
         rows = zip(scores.indices.tolist(), ranked, unknown, strict=True)
         answers = {i: Prediction(names[i], best, strange) for i, best, strange in rows}
+    except DataError:
+        if not {photos.name_of(i) for i in range(len(names))} <= photos.unreadable_names().keys():
+            raise
+        # None could be read: that is told photo by photo.
     reasons = photos.unreadable_names()
     for i, name in enumerate(names):
         yield answers.get(i) or Failure(name, reasons.get(photos.name_of(i), "it cannot be read"))

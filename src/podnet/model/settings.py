@@ -49,6 +49,9 @@ class Settings:
     trained: bool = False  # whether lessons train the backbone; otherwise it stays as it is
 
     def __post_init__(self) -> None:
+        for known in fields(self):  # else the file that is saved could not be loaded
+            if type(value := getattr(self, known.name)).__name__ != known.type:
+                raise ConfigError(f"{known.name} is {value!r}; its type must be {known.type}.")
         require_known(self.backbone, self.weights)
         if not 8 <= self.image_size <= 1024:
             raise ConfigError(f"image_size is {self.image_size}; it must be from 8 to 1024.")
@@ -146,7 +149,8 @@ def choose(collection: Collection, given: Mapping[str, Any], known: Settings | N
         _require_same(known, given, train)
     suggested = {} if known is not None else _suggest_settings(collection, given, train, on_gpu)
     settings = known or _made(Settings, suggested, given)
-    if (expected := settings.expected) and expected.fixed and settings.image_size != expected.size:
+    expected = expected_images(settings.backbone)
+    if expected and expected.fixed and settings.image_size != expected.size:
         raise ConfigError(f"image_size is {settings.image_size}; {settings.backbone} needs {expected.size}.")
     in_training = _suggest_training(len(collection.photos), for_training.get("batch_size"), settings.pretrained)
     training = _made(Training, in_training, for_training)
@@ -188,9 +192,10 @@ def _suggest_settings(
     if from_nothing and train == "never":
         raise ConfigError(f"{named or 'a network'} with random weights must be trained; train cannot be never.")
     trained = {"trained": (True, "asked for"), "keep": ("photos", "for later training")}
-    if from_nothing:
-        return by_photos | trained
     expected = expected_images(named)
+    if from_nothing:
+        needed = {"image_size": (expected.size, f"{named} needs it")} if expected and expected.fixed else {}
+        return by_photos | needed | trained
     return {
         "backbone": (named, "pretrained, fast on a CPU"),  # unless it is given
         "image_size": (expected.size, f"native size of {named}") if expected else by_photos["image_size"],

@@ -1,4 +1,4 @@
 """Networks: backbones, growing classifiers, both combined as a `Network`, and convolutions for CPUs.
 
-May import only the modules at the top of the package.
+May import only io and the modules at the top of the package.
 """

@@ -134,6 +134,7 @@ class Backbone(nn.Module):
     channels: int
     dim: int
     side = 32  # of images that it can see
+    averages_last_map = True  # whether that is the embedding
 
     def forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         raise NotImplementedError

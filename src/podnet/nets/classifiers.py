@@ -175,6 +175,8 @@ class LinearClassifier(GrowingClassifier):
         super().__init__(dim, (dim + 1,))
 
     def forward(self, embedding: Tensor) -> Tensor:
+        if not self.classes:
+            return embedding[:, :0]
         weights = torch.cat(list(self.weights))
         return F.linear(embedding, weights[:, :-1], weights[:, -1])
 
@@ -193,7 +195,7 @@ class SolvedClassifier(LinearClassifier):
             own.copy_(new)
 
     def forward(self, embedding: Tensor) -> Tensor:
-        return super().forward(F.normalize(embedding)) if self.classes else embedding[:, :0]
+        return super().forward(F.normalize(embedding))
 
 
 class BiasCorrectedClassifier(LinearClassifier):
@@ -218,6 +220,8 @@ class BiasCorrectedClassifier(LinearClassifier):
             correction.copy_(torch.tensor([1.0, 0.0]))
 
     def forward(self, embedding: Tensor) -> Tensor:
+        if not self.classes:
+            return embedding[:, :0]
         parts = super().forward(embedding).split(self.sizes, dim=1)
         return torch.cat([a_b[0] * part + a_b[1] for part, a_b in zip(parts, self.corrections, strict=True)], dim=1)
 

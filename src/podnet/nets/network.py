@@ -31,7 +31,7 @@ class Outputs(NamedTuple):
 
 
 class Network(nn.Module):
-    """A backbone and a growing classifier. With `rectifies` only the classifier gets ReLU of the last map.
+    """A backbone and a growing classifier. With `rectifies` only the classifier gets features after ReLU.
 
     A `view` makes another embedding of the backbone's maps and embedding.
     """
@@ -60,7 +60,9 @@ class Network(nn.Module):
                 embedding = maps[-1].mean((2, 3))
             if self.view is not None:
                 embedding = self.view(maps, embedding)
-            classified = maps[-1].relu().mean((2, 3)) if self.rectifies else embedding
+            classified = embedding
+            if self.rectifies:
+                classified = maps[-1].relu().mean((2, 3)) if self.backbone.averages_last_map else embedding.relu()
             return Outputs(maps, embedding, self.classifier(classified), self.classifier.scale)
 
     def _run(self, images: Tensor) -> tuple[list[Tensor], Tensor]:

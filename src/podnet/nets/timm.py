@@ -52,6 +52,7 @@ class TimmBackbone(Backbone):
         else:
             self.indices = _ends([stage["reduction"] for stage in self.model.feature_info])
             self.dim = self.model.head_hidden_size
+        self.averages_last_map = self.headless or type(self.model).__name__ == "ResNet"  # else a head comes between
         for module in self.model.modules():  # random drops would differ in a resumed run
             if isinstance(module, nn.Dropout):
                 module.p = 0.0

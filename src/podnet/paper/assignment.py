@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from podnet.errors import PodnetError
-from podnet.paper.plan import Planned
+from podnet.errors import ConfigError, PodnetError
+from podnet.paper.plan import Planned, record_of
 from podnet.processes import keep_freed_memory
 from podnet.report.tables import summary
 from podnet.runs import loop
@@ -59,7 +59,10 @@ def perform(assignment: Assignment) -> str | PodnetError:
     record = Run(assignment.folder)
     first_task = Run(assignment.first_task) if assignment.first_task else None
     try:
-        for _ in loop.run(resolve(assignment.options), record, "resume", first_task):
+        experiment = resolve(assignment.options)
+        if experiment.method.source and record_of(record.folder.parent, experiment).folder != record.folder:
+            raise ConfigError(f"{experiment.method.source} was changed after this command began; give it again.")
+        for _ in loop.run(experiment, record, "resume", first_task):
             pass
         return summary(record.results())
     except PodnetError as error:

@@ -45,16 +45,17 @@ def seconds(planned: Planned, done: int = 0) -> float:
     return sum(_costs(planned, *speed)[done:])
 
 
-def seconds_left(runs: Sequence[Planned]) -> float | None:
+def seconds_left(runs: Sequence[Planned], share: bool = True) -> float | None:
     """Time that the rest of the runs takes one after the other, at the pace of the tasks done so far, if there are any.
 
+    With `share` they start from shared first tasks.
     Runs of one benchmark mostly differ in the number of images they train on, not in the time that an image takes.
     """
     spent = work_done = work_left = 0.0
     shared = set()
     for run in runs:
         costs = _costs(run, step=3.0, forward=1.0)  # a step is a forward and a backward pass
-        begun = run if run.record.exists() or not run.has_first_task else run.first_task
+        begun = run.first_task if share and run.has_first_task and not run.record.exists() else run
         if begun.record.folder in shared:  # another run counts this first task
             work_left += sum(costs[1:])
             continue
@@ -72,9 +73,10 @@ def _costs(planned: Planned, step: float, forward: float) -> list[float]:
     costs, old = [], 0
     for new in planned.sizes:
         kept, cost = memory.quota(old + new), 0.0
+        seen_again = planned.images if method.sees_all_data else 0 if method.exemplars == "none" else kept
         for number, phase in enumerate(_phases(method, old, new)):
             if number == 0:
-                cost += phase.epochs * (new * planned.images + old * kept) * (step + forward * phase.distils)
+                cost += phase.epochs * (new * planned.images + old * seen_again) * (step + forward * phase.distils)
             else:  # on a balanced set, training only the classifier
                 cost += phase.epochs * (old + new) * (method.reserved(kept) or kept) * forward
         costs.append(cost)

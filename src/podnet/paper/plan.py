@@ -19,6 +19,7 @@ from podnet.metrics import INFERENCES
 from podnet.paper.catalogue import Benchmark, Column, Row
 from podnet.paper.scales import SETTINGS, Setting
 from podnet.runs.config import resolve
+from podnet.runs.earlier import NEWER
 from podnet.runs.experiment import Experiment
 from podnet.runs.folder import CHANGEABLE, Run, folder_name, method_name
 from podnet.scenario.orders import spell_out
@@ -43,7 +44,7 @@ class Planned:
 
     @cached_property
     def record(self) -> Run:
-        return _record(self.runs, self.experiment)
+        return record_of(self.runs, self.experiment)
 
     @cached_property
     def first_task(self) -> Self:
@@ -90,28 +91,14 @@ class Planned:
         return complete and not self.record.is_being_written()
 
     def tasks_done(self) -> int:
-        """None if the record is damaged: on resume the run itself reports that, and the others continue."""
+        """0 if the record is damaged: on resume the run itself reports that, and the others continue."""
         try:
             return len(self.record.results())
         except PodnetError:
             return 0
 
 
-# Options that came after results were published. Where they are as before, folders keep their names.
-NEWER = {
-    "train_batchnorm": "moving",
-    "optimizer": "sgd",
-    "warmup_epochs": 0,
-    "augmentation": [],
-    "weights": "none",
-    "freeze": False,
-    "input_size": None,
-    "sizes": None,
-    "visits": 1,
-}
-
-
-def _record(runs: Path, experiment: Experiment) -> Run:
+def record_of(runs: Path, experiment: Experiment) -> Run:
     """A folder named after everything that determines the results: equal runs share one, across benchmarks."""
     given = experiment.options().items()
     options = {key: value for key, value in given if key not in CHANGEABLE and (key, value) not in NEWER.items()}
@@ -189,7 +176,8 @@ def plan(
     planned = []
     for column, row, (order, seed) in product(benchmark.columns, benchmark.rows, class_orders(setting, orders)):
         own = row.in_text if fidelity == "paper" and row.in_text is not None else row.options
-        method, changed = methods[row.label], (changes or {}).get(row.label, {})
+        given, method = (changes or {}).get(row.label, {}), methods[row.label]
+        changed = {option: value for option, value in given.items() if option not in column.options}
         options = _options(setting, own, column, method) | {"order": order, "seed": seed} | dict(common or {})
         if "fidelity" in {each.name for each in fields(method)}:
             options["fidelity"] = fidelity
@@ -236,5 +224,10 @@ def row_changes(benchmarks: Sequence[Benchmark], given: Sequence[str]) -> dict[s
             if option not in known:
                 hint = nearest(option, known)
                 raise ConfigError(f"--set cannot change {option!r} of {row.label}.{hint}")
-            changes.setdefault(row.label, {})[option] = value.strip()
+            if all(option in column.options for benchmark in benchmarks for column in benchmark.columns):
+                raise ConfigError(f"--set cannot change {option!r} of {row.label}: the columns vary it.")
+            value = value.strip()
+            if option == "weights" and expanded(value).is_file():  # workers have other working directories
+                value = str(expanded(value).absolute())
+            changes.setdefault(row.label, {})[option] = value
     return changes

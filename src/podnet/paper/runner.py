@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -65,7 +66,8 @@ class _Queue:
         old = [each for run in again for each in (run, run.first_task) if each.record.exists()]
         self.outdated = {run.record.folder for run in [*old, *filter(_lost_its_training, self.waiting)]}
         for run in old:
-            _is_taken(run, self.outdated)
+            with suppress(PodnetError):  # `choose` tells it
+                _is_taken(run, self.outdated)
 
     def choose(self, ready: list[Planned], slots: int) -> Iterator[Outcome]:
         """Move runs that can start into `ready`, until all slots are taken; yield the outcome of those that cannot."""
@@ -76,9 +78,14 @@ class _Queue:
                 continue
             self.waiting.remove(run)
             why = None if run.record.exists() else self.failed.get(run.first_task.record.folder)
+            try:
+                taken = not why and _is_taken(run, self.outdated)
+            except PodnetError as error:  # its folder cannot be written; the others go on
+                why, taken = str(error), False
+                self.failed[run.record.folder] = why
             if why:
                 yield Outcome(run, "failed", why)
-            elif _is_taken(run, self.outdated):
+            elif taken:
                 self.waiting.append(run)
                 if run.record.folder not in self.told:
                     self.told.add(run.record.folder)

@@ -203,5 +203,10 @@ def _curves(benchmark: Benchmark, done: Sequence[Planned], column: Column, infer
 
 def _colour(benchmark: Benchmark, row: Row) -> str:
     """The method's own colour; variants of one method get different colours."""
+    return colour_of(_coloured(benchmark, row), [_coloured(benchmark, each) for each in benchmark.rows])
+
+
+def _coloured(benchmark: Benchmark, row: Row) -> str:
+    """What the colour of a row stands for."""
     plain = row.options.keys() == {"method"} and not benchmark.inferences_across
-    return colour_of(method_name(row.options) if plain else row.label, [r.label for r in benchmark.rows])
+    return method_name(row.options) if plain else row.label

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from podnet.metrics import intransigence
-from podnet.report.compare import PROTOCOL, own_data
+from podnet.report.compare import PROTOCOL, comparable
 from podnet.report.grid import Cell, Grid
 from podnet.report.results import (
     SIZES,
@@ -61,7 +61,7 @@ Column = Callable[[_Group, str], Cell]  # the cell of a group and an inference
 def _read(groups: Mapping[str, Sequence[Run]]) -> list[_Group]:
     found = []
     for label, runs in groups.items():
-        whole = [_Read(run.config(), run.results()) for run in runs]
+        whole = [_Read(comparable(run), run.results()) for run in runs]
         tasks = len(common_tasks([run.results for run in whole]))
         cut = [run._replace(results=run.results[:tasks]) for run in whole] if tasks else []
         found.append(_Group(label, cut, progress(whole[0].results), shown_inferences(whole[0].results)))
@@ -85,7 +85,7 @@ def transfer_grid(groups: Mapping[str, Sequence[Run]], title: str) -> Grid:
     read = _read(groups)
     columns: dict[str, Column] = {name: partial(_cell, measure) for name, measure in TRANSFER.items()}
     notes = list(_notes(read))
-    runs = [_Read(run.config(), run.results()) for members in groups.values() for run in members]
+    runs = [_Read(comparable(run), run.results()) for members in groups.values() for run in members]
     if joints := [run for run in runs if run.is_upper_bound]:
         columns["intransigence"] = partial(_intransigence, joints)
         notes.append("Intransigence: how far learning accuracy is below that of joint training on the same classes.")
@@ -122,8 +122,7 @@ def _same_tasks(run: _Read, joint: _Read) -> bool:
     classes = [line["new_classes"] for line in run.results]
     if classes != [line["new_classes"] for line in joint.results[: len(classes)]]:
         return False
-    one, other = ({**each.config, "data_path": own_data(each.config)} for each in (run, joint))
-    return all(one.get(option) == other.get(option) for option in SAME_DATA)
+    return all(run.config.get(option) == joint.config.get(option) for option in SAME_DATA)
 
 
 def _notes(groups: Sequence[_Group]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Compare runs: which belong together, their curves, and a report in a folder."""
 
+import hashlib
 import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from podnet.report.plots import Panel, accuracy_lines, accuracy_panel, colour_of
 from podnet.report.results import progress
 from podnet.report.sections import accuracy_matrices, configuration, confusion_matrices, environment, timings
 from podnet.report.tables import summary
+from podnet.runs.earlier import completed
 from podnet.runs.folder import CHANGEABLE, Run, method_name, tasks_in_words
 
 REPEATED = ("order", "seed")  # runs that differ in these are repetitions of one experiment
@@ -32,8 +34,7 @@ def described(runs: Sequence[Run], repetitions_apart: bool = False) -> list[tupl
     These are protocol options that differ between any two runs, and other options that differ between runs of the same
     method. Repetitions (another order or seed) share a label unless `repetitions_apart`.
     """
-    configs = [run.config() for run in runs]
-    configs = [config | {"data_path": own_data(config)} for config in configs]
+    configs = [comparable(run) for run in runs]
     ignored = {"method", *CHANGEABLE, *(() if repetitions_apart else REPEATED)} - {"data_path"}
     return [(_label(config, configs, ignored), run) for config, run in zip(configs, runs, strict=True)]
 
@@ -52,6 +53,18 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], igno
     return ", ".join(parts)
 
 
+def comparable(run: Run) -> dict[str, Any]:
+    """The configuration of a run, also of what earlier versions did not record, with its own data and code."""
+    config = run.config()
+    code = _code(run)
+    return completed(config) | {"data_path": own_data(config)} | ({"code": code} if code else {})
+
+
+def _code(run: Run) -> str | None:
+    """A user-defined method by what its file said when the run began; None for ours."""
+    return hashlib.sha256(run.method_file.read_bytes()).hexdigest()[:8] if run.method_file.exists() else None
+
+
 def own_data(config: Mapping[str, Any]) -> str | None:
     """The resolved path of the data, if it is the user's own."""
     path = config.get("data_path")
@@ -61,7 +74,7 @@ def own_data(config: Mapping[str, Any]) -> str | None:
 def _setting(option: str, value: object) -> str:
     """An option as text; a class order may list a hundred names and is truncated."""
     words = shorten(str(value).replace(",", ", "), 24, placeholder="…") if option == "order" else str(value)
-    words = tasks_in_words({"sizes": value}) if option == "sizes" and value else words
+    words = tasks_in_words({"sizes": value}) if option == "sizes" and isinstance(value, list) and value else words
     return f"{option} {'unset' if value is None else words}"
 
 

@@ -100,14 +100,15 @@ def colour_of(method: str, others: Sequence[str] = ()) -> str:
     """
     if method in COLOURS:
         return COLOURS[method]
-    count = len(FURTHER_COLOURS)
-    position: dict[str, int] = {}
-    for name in dict.fromkeys([*others, method]):
+    names = dict.fromkeys([*others, method])
+    unused = [colour for name, colour in COLOURS.items() if name not in names]
+    chosen: dict[str, str] = {}
+    for name in names:
         if name not in COLOURS:
-            wanted = crc32(name.encode()) % count
-            free = [place % count for place in range(wanted, wanted + count) if place % count not in position.values()]
-            position[name] = free[0] if free else wanted
-    return FURTHER_COLOURS[position[method]]
+            start = crc32(name.encode()) % len(FURTHER_COLOURS)
+            wanted = [*FURTHER_COLOURS[start:], *FURTHER_COLOURS[:start], *unused]
+            chosen[name] = next((colour for colour in wanted if colour not in chosen.values()), wanted[0])
+    return chosen[method]
 
 
 def figure_of(panels: Sequence[Panel]) -> Figure:

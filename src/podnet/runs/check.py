@@ -1,6 +1,8 @@
 """Look for damage in a run folder without changing it: what is whole, what is not, and from where the run goes on."""
 
 import ast
+import re
+import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from podnet.runs.folder import Run
 from podnet.runs.history import is_recorded
 from podnet.runs.lines import require_whole
 
+SEVERAL = re.compile(" --(resume|seeds|orders)")  # in a command that does not print the configuration of one run
 PLACE = ("task", "stage", "epoch")  # of a line of epochs.jsonl
 Lines = list[dict[str, Any]]
 
@@ -68,8 +71,9 @@ def check_run(record: Run) -> Iterator[Finding]:
 def _config(record: Run) -> Iterator[Finding]:
     """The configuration can be read and used. The file of a user's own method is parsed, never executed."""
     if not record.config_file.exists():
-        commands = [str(entry.get("command")) for entry in record.environments()]
-        again = f"{commands[0]} --print-config > {quoted(record.config_file)}" if commands else ""
+        commands = (_quoted_again(str(entry.get("command"))) for entry in record.environments())
+        alone = [command for command in commands if command.startswith("podnet run ") and not SEVERAL.search(command)]
+        again = f"{alone[-1]} --print-config > {quoted(record.config_file)}" if alone else ""
         words = "config.yaml is missing: the run cannot be resumed, and a new run in this folder would replace it"
         yield Finding(f"{words}{'; to write it again:' * bool(again)}", "broken", again)
         return
@@ -86,6 +90,14 @@ def _config(record: Run) -> Iterator[Finding]:
         yield Finding(f"config.yaml cannot be used: {error}", "broken")
     else:
         yield Finding("config.yaml")
+
+
+def _quoted_again(command: str) -> str:
+    """A command of a run folder from elsewhere, as one that runs nothing else; empty if it is none."""
+    try:
+        return printable(shlex.join(shlex.split(command)))
+    except ValueError:
+        return ""
 
 
 def _own_method(record: Run, source: Path, name: str) -> Iterator[Finding]:

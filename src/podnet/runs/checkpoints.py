@@ -73,9 +73,9 @@ def _restored(record: Run, learner: Learner, notices: list[str]) -> dict[str, An
         for damaged in files[: files.index(path)]:
             damaged.unlink()
         return meta
-    if files:
+    if files or len(record.results()) > 1:  # one line may be ahead of its checkpoint
         raise PodnetError(
-            f"all checkpoints in {record.checkpoints} are damaged; the results so far are unchanged. "
+            f"all checkpoints in {record.checkpoints} are damaged or missing; the results so far are unchanged. "
             f"To start again, delete {record.folder} and repeat the command, or choose another --output."
         )
     return {}

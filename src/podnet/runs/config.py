@@ -9,6 +9,7 @@ from podnet.data import SOURCES
 from podnet.errors import ConfigError, in_words, nearest, one_of
 from podnet.methods import Method, configured, find_method
 from podnet.runs.backbone import sizes, with_weights
+from podnet.runs.earlier import unrecorded
 from podnet.runs.experiment import Experiment
 from podnet.scenario.orders import listed_classes, spell_out
 from podnet.scenario.tasks import sizes_in_words
@@ -73,11 +74,7 @@ def as_it_ran(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
     To them a list of some classes was a run of these classes.
     """
-    before: dict[str, Any] = {"classes": len(listed_classes(str(recorded.get("order", "")))) or None, "weights": "none"}
-    if recorded.get("method") == "podnet" and recorded.get("fidelity") == "released":
-        before["finetune_batchnorm"] = "moving"
-    if recorded.get("method") == "bic":
-        before["bias_penalty"] = 0.0
+    before = {"classes": len(listed_classes(str(recorded.get("order", "")))) or None} | unrecorded(recorded)
     return before | {key: value for key, value in recorded.items() if value is not None or key != "classes"}
 
 

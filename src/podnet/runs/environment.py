@@ -2,9 +2,11 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ def describe_environment() -> dict[str, Any]:
     """Versions of the packages that affect results, the commit of the source, the machine, the command."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["podnet", *sys.argv[1:]]),
+        "command": shlex.join(["podnet", *sys.argv[1:]]),
         "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -33,6 +35,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -40,8 +43,9 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _commit() -> str | None:
-    """The commit of the source tree, with a + if files differ from it; None outside a checkout."""
+    """The commit of the source tree at first, with a + if files differed from it; None outside a checkout."""
     options = ["--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
     command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
     try:

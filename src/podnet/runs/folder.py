@@ -82,7 +82,8 @@ def folder_name(options: Mapping[str, Any]) -> str:
 
 def tasks_in_words(config: Mapping[str, Any]) -> str:
     """The classes of the tasks: "50+10" is 50, then 10 in each step; sizes are all there, up to a few."""
-    if sizes := config.get("sizes"):
+    sizes = config.get("sizes")
+    if isinstance(sizes, list) and sizes:
         left = len(sizes) - MOST_SIZES
         return "+".join([*map(str, sizes[:MOST_SIZES]), *([f"{left}more"] if left > 0 else [])])
     return f"{config.get('base') or 'half'}+{config.get('increment')}"
@@ -186,7 +187,7 @@ class Run:
         """The error that ended the run, if any."""
         try:
             return str(json.loads(self.failure_file.read_bytes())["message"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def is_being_written(self) -> bool:
@@ -197,7 +198,7 @@ class Run:
         """One entry for each start or resume; none if they cannot be read."""
         try:
             recorded = json.loads(self.environment_file.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return []
         entries = recorded if isinstance(recorded, list) else [recorded]
         return [entry for entry in entries if isinstance(entry, dict)]
@@ -244,7 +245,10 @@ class Run:
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time may write a run."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PodnetError(f"cannot make {self.folder}: {error.strerror}; choose another --output.") from error
         return locked(
             self.lock_file, f"another process is writing {self.folder}; wait until it ends or choose another --output."
         )

@@ -19,14 +19,19 @@ SHARES = (
     "old_accuracy",
     "new_accuracy",
 )
+PARTS = {"network", "exemplars", "method_state", "class_means"}
 NEEDED = ("accuracy", "average_incremental_accuracy", "forgetting", "old_accuracy", "new_accuracy")
 
 
 def require_whole(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Fail with a sentence if a line lacks what reports need, or has another type; earlier versions recorded less."""
+    seen = 0
     for number, line in enumerate(lines):
         try:
             _check(line, number)
+            seen += len(line["new_classes"])
+            if line["seen"] != seen:
+                raise ValueError("seen does not add up")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             why = printable(str(error))[:100]
             raise PodnetError(
@@ -54,7 +59,12 @@ def _check(line: Mapping[str, Any], number: int) -> None:
         for value in line[name].values():
             _number(value, name, missing=False)
     for name in ("tasks", "parameters", "multiply_adds"):
-        _number(line.get(name), name)
+        if name in line:  # earlier versions did not record it
+            _number(line[name], name, missing=name == "multiply_adds")
+    if line.get("tasks", number + 1) <= number:
+        raise ValueError("tasks is too small")
+    if "bytes" in line and not line["bytes"].keys() >= PARTS:
+        raise ValueError("bytes lacks a part")
     if not isinstance(line["new_classes"], list) or not all(isinstance(name, str) for name in line["new_classes"]):
         raise ValueError("new_classes is not a list of names")
 

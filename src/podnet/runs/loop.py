@@ -170,8 +170,8 @@ def _run(
         if not is_recorded(index, len(tasks)):
             result["accuracy_per_task"] = dict.fromkeys(INFERENCES)
         append_line(record.results_file, result)
-        record.drop_predictions(index, len(tasks))
         write_checkpoint(record, learner, index, history)
+        record.drop_predictions(index, len(tasks))
         yield TaskDone(result)
 
 

@@ -166,9 +166,9 @@ def propose(
 
 def _left(axes: Sequence[Axis], tried: Sequence[Values], seed: int, number: int) -> Values | None:
     """A combination of listed values that was not tried, at random."""
-    listed = [axis.values for axis in axes if isinstance(axis, Listed)]
-    if len(listed) < len(axes):
+    if any(isinstance(axis, Range) and not axis.whole for axis in axes):
         return None
+    listed = [axis.values if isinstance(axis, Listed) else range(int(axis.low), int(axis.high) + 1) for axis in axes]
     combinations = [dict(zip((axis.option for axis in axes), values, strict=True)) for values in product(*listed)]
     left = [values for values in combinations if values not in tried]
     draw = generator(seed, "search", number, "left")

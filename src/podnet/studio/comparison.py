@@ -65,14 +65,14 @@ class Comparison:
 def compare(runs: Sequence[Run], names: Sequence[str]) -> Comparison:
     """Compare runs; those that differ only in order or seed form one line, mean ± std."""
     from podnet.report.averages import comparison_grid, transfer_grid  # imports matplotlib, so only when needed
-    from podnet.report.compare import comparison_panel, grouped
+    from podnet.report.compare import comparable, comparison_panel, grouped
 
     named = list(zip(runs, names, strict=True))
     shown = [(run, name) for run, name in named if run.results()]
     groups = grouped([run for run, _ in shown])
     panel, grid, transfer = comparison_panel(groups, ""), comparison_grid(groups, ""), transfer_grid(groups, "")
     cells = [(label, own + other) for (label, own), (_, other) in zip(grid.rows, transfer.rows, strict=True)]
-    configs = [run.config() for run, _ in shown]
+    configs = [comparable(run) for run, _ in shown]
     paper = {row: number for config in configs for row, number in published(config).items()}
     return Comparison(
         curves=[

@@ -90,7 +90,7 @@ class Studio:
     async def stream(self, since: str, session: Session | None) -> AsyncIterator[str]:
         """Server-sent events for one page, from the version it has, until its session ends."""
         boot, _, number = since.partition("-")
-        version = int(number) if boot == self._boot and number.isdigit() else 0
+        version = int(number) if boot == self._boot and number.isdigit() else -1  # -1: from another server
         teaching, model = None, None
         self.streams += 1
         try:
@@ -98,7 +98,7 @@ class Studio:
                 news = self._news
                 changes = self.index.since(version)
                 if changes.version > version:
-                    data = {"removed": changes.removed, "complete": version == 0}
+                    data = {"removed": changes.removed, "complete": version < 0}
                     yield _event("runs", _with_runs(data, changes.runs), self._id(changes))
                     version = changes.version
                 if self.teacher and self.teacher.current is not teaching:

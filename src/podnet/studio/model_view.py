@@ -21,7 +21,7 @@ from podnet.model.changing import can_undo
 from podnet.model.loading import load_model
 from podnet.model.look import look
 from podnet.model.measure import accuracy_words, best_inference, interval, then_and_now
-from podnet.model.model import Model
+from podnet.model.model import Model, kept_words
 from podnet.studio.draft import small_jpeg
 
 NEIGHBOURS = 3
@@ -52,7 +52,7 @@ class ModelView:
                 "best": best_inference(last),
                 "interval": interval_of(last),
                 "measured": accuracy_words(last, settings.trained, settings.keep),
-                "kept": _kept_words(model, len(model.learner.kept.get("targets", ())), sum(model.exemplar_counts())),
+                "kept": model.kept_words(),
                 "bytes": self.path.stat().st_size,
                 "history": model.history,
                 "classes": _classes(model),
@@ -103,14 +103,6 @@ def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
     return None if accuracy is None or not entry["measured"] else interval(accuracy, entry["measured"])
 
 
-def _kept_words(model: Model, features: int, exemplars: int) -> str:
-    """What the file keeps of so many photos."""
-    sums = "sums of the " if model.settings.keep == "sums" else ""
-    parts = [f"{sums}features of {counted(features, 'photo')}"] if features else []
-    parts += [counted(exemplars, "photo")] if exemplars else []
-    return " and ".join(parts) or "no data from its photos"
-
-
 def _classes(model: Model) -> list[dict[str, Any]]:
     task_of = {name: task for task, entry in enumerate(model.history) for name in entry["new"]}
     targets = model.learner.kept.get("targets", torch.zeros(0, dtype=torch.int64))
@@ -125,7 +117,7 @@ def _classes(model: Model) -> list[dict[str, Any]]:
                 **asdict(record),
                 "task": task_of.get(record.name, 0),
                 "exemplars": exemplars[label],
-                "kept": _kept_words(model, features[label], exemplars[label]),
+                "kept": kept_words(model.settings.keep, features[label], exemplars[label]),
                 "then": then,
                 "now": now,
                 "nearest": near[label],
@@ -164,7 +156,8 @@ def map_of(model: Model) -> dict[str, Any]:
         middles = totals / torch.bincount(targets)[:, None]
         some = slice(None, None, math.ceil(len(targets) / MOST_POINTS))
         points = features[some]
-        basis = middles if len(middles) > 2 else points[:MOST_FITTED]  # two classes differ in one direction only
+        # Two classes differ in one direction only.
+        basis = middles if len(middles) > 2 else points[:: math.ceil(len(points) / MOST_FITTED)]
         return {"of": "photos", **plane(points, targets[some], middles, basis)}
     return {"of": "means", **plane(means, torch.arange(len(means)), means, means)}
 

@@ -55,9 +55,10 @@ async def add_photo(
 
 
 @router.get("/draft/{key}", response_class=Response)
-def draft_photo(key: str, studio: StudioState) -> Response:
+async def draft_photo(key: str, studio: StudioState) -> Response:
     """A small picture of a photo that waits, as JPEG."""
-    drawn = studio.draft.thumbnail(key)
+    async with studio.uploads.decoding:
+        drawn = await asyncio.to_thread(studio.draft.thumbnail, key)
     if drawn is None:
         raise HTTPException(404, "this photo does not exist.")
     return Response(drawn, media_type="image/jpeg")

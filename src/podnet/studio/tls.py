@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podnet.errors import ConfigError, printable
+from podnet.io.files import expanded
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ def certificate_of(file: str | None, key: str | None) -> Certificate | None:
     if not file or not key:
         given, missing = ("--certificate", "--key") if file else ("--key", "--certificate")
         raise ConfigError(f"{given} was given without {missing}; encryption needs both.")
-    found = Certificate(Path(file).expanduser(), Path(key).expanduser())
+    found = Certificate(expanded(file), expanded(key))
     _require_usable(found)
     return found
 

@@ -18,6 +18,10 @@ const VIEWS = {
 const main = document.getElementById("main");
 let leave = null;
 
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; } // no view has such an address
+}
+
 function show(first) {
   const [, name = "runs", ...rest] = location.hash.slice(1).split("/");
   const [view, title, under] = VIEWS[Object.hasOwn(VIEWS, name) ? name : "runs"];
@@ -29,7 +33,7 @@ function show(first) {
     if (link.dataset.view === under) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  leave = view(main, decodeURIComponent(rest.join("/")));
+  leave = view(main, decoded(rest.join("/")));
   if (!first) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
 }
 

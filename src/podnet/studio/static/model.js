@@ -72,6 +72,7 @@ export function modelView(container) {
   };
   const load = async () => {
     const model = await request("/api/model");
+    if (!body.isConnected) return; // the view was left
     complain();
     if (!model.exists) {
       head.replaceChildren(h("div", { class: "card" }, h("p", {}, `The model ${model.file} does not exist yet. `, h("a", { href: "#/teach" }, "Teach two classes"), " to create it.")));

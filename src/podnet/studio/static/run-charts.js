@@ -28,7 +28,9 @@ export function balance(chart, results, inference) {
   const seen = results.map((line) => line.seen);
   const kinds = [["old_accuracy", "old classes", COLOURS.old], ["new_accuracy", "new classes", COLOURS.new]];
   const traces = kinds.map(([measure, name, color]) => ({ x: seen, y: of(results, measure, inference), name, mode: mode(seen.length), line: { color, width: 2 } }));
-  chart.show(traces, accuracyAxes(), { columns: ["classes", "old", "new"], rows: results.map((line) => [line.seen, line.old_accuracy[inference], line.new_accuracy[inference]]) });
+  const last = results.at(-1);
+  chart.show(traces, accuracyAxes(), { columns: ["classes", "old", "new"], rows: results.map((line) => [line.seen, line.old_accuracy[inference], line.new_accuracy[inference]]) },
+    last ? `After ${last.seen} classes: old ${number(last.old_accuracy[inference])}, new ${number(last.new_accuracy[inference])} percent.` : "No task is finished yet.");
 }
 
 export function matrix(chart, results, inference) {
@@ -83,7 +85,8 @@ export function losses(chart, epochs, phase) {
   const shapes = starts.length <= 60 ? starts.map((at) => ({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: "#8a94a355", width: 1 } })) : [];
   chart.show(terms.map((term, i) => ({ x, y: own.map((line) => line.losses[term] ?? null), name: plain(term), text, mode: "lines", line: { color: TERMS[i % TERMS.length], width: 1.5 }, hovertemplate: "%{text}: %{y:.4f}<extra></extra>" })),
     { xaxis: { title: { text: "epochs of this phase, all tasks" } }, yaxis: { title: { text: "loss" }, rangemode: "tozero" }, shapes },
-    { columns: ["task", "epoch", "rate", ...terms], rows: own.map((line) => [line.task, line.epoch + 1, line.rate, ...terms.map((term) => line.losses[term] ?? null)]) });
+    { columns: ["task", "epoch", "rate", ...terms], rows: own.map((line) => [line.task, line.epoch + 1, line.rate, ...terms.map((term) => line.losses[term] ?? null)]) },
+    own.length ? `Last epoch: ${terms.map((term) => `${term} ${number(own.at(-1).losses[term], 4)}`).join(", ")}.` : "No epoch is finished yet.");
 }
 
 // Bars of stacked parts, one bar a task; `parts` gives the parts of a line by name.
@@ -92,7 +95,8 @@ function stacked(chart, results, parts, { title, unit }) {
   const value = (line, name) => parts(line)[name] ?? 0;
   chart.show(names.map((name, i) => ({ type: "bar", x: results.map((line) => line.task), y: results.map((line) => value(line, name)), name: plain(name), marker: { color: TERMS[i % TERMS.length] }, hovertemplate: `task %{x}, ${plain(name)}: %{y:.2f} ${unit}<extra></extra>` })),
     { barmode: "stack", xaxis: { title: { text: "task" } }, yaxis: { title: { text: title } } },
-    { columns: ["task", ...names], rows: results.map((line) => [line.task, ...names.map((name) => value(line, name))]) });
+    { columns: ["task", ...names], rows: results.map((line) => [line.task, ...names.map((name) => value(line, name))]) },
+    results.length ? `Last task: ${names.map((name) => `${name} ${number(value(results.at(-1), name))} ${unit}`).join(", ")}.` : "No task is finished yet.");
 }
 
 export const seconds = (chart, results) => stacked(chart, results, (line) => line.seconds, { title: "seconds", unit: "s" });

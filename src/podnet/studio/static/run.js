@@ -21,7 +21,7 @@ function headOf(run, resume) {
 
 // The command that repeats a run, its configuration and the machines it ran on.
 function originOf({ config, environments, command, folder }) {
-  const copy = h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard?.writeText(command); copy.textContent = "copied"; } }, "copy");
+  const copy = navigator.clipboard && h("button", { type: "button", class: "small", onclick: async () => { await navigator.clipboard.writeText(command); copy.textContent = "copied"; } }, "copy");
   const words = (value) => (value && typeof value === "object" ? Object.entries(value).map(([k, v]) => `${k} ${v}`).join(", ") : String(value ?? "—"));
   return [h("h2", {}, "Reproduce this run"),
     h("section", { class: "card" }, h("div", { class: "bar" }, h("h3", {}, "Command"), copy), h("pre", {}, command), h("p", { class: "soft small-text" }, folder)),

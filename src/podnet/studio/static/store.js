@@ -10,6 +10,7 @@ export const store = {
 };
 
 const listeners = new Set();
+let taught = ""; // the newest news of a lesson
 
 // `heard` is called with {runs: ids that changed, teach, model}; the answer stops it.
 export function listen(heard) {
@@ -26,20 +27,25 @@ export async function begin(onLink) {
   follow(known.version, onLink);
 }
 
+// A hidden page gives its stream back: a browser has six connections to a server, for all its tabs.
 function follow(version, onLink) {
+  if (document.hidden) { document.addEventListener("visibilitychange", () => follow(version, onLink), { once: true }); return; }
   const events = new EventSource(`/api/events?since=${encodeURIComponent(version)}`);
+  const pause = () => { events.close(); follow(version, onLink); };
+  document.addEventListener("visibilitychange", pause, { once: true });
   events.onopen = () => onLink(true);
   events.onerror = () => {
     onLink(false);
     if (events.readyState !== EventSource.CLOSED) return; // the browser tries again
+    document.removeEventListener("visibilitychange", pause);
     request("/api/runs").catch((error) => onLink(false, error.message)); // why it was refused: the session has ended
     setTimeout(() => follow(version, onLink), AGAIN);
   };
   events.addEventListener("runs", (event) => {
     version = event.lastEventId;
     const { runs, removed, complete } = JSON.parse(event.data);
+    if (complete) { location.reload(); return; } // another server: all that this page knows is old
     const changed = new Set(removed);
-    if (complete) { for (const id of store.runs.keys()) changed.add(id); store.runs.clear(); }
     for (const id of removed) { store.runs.delete(id); store.chosen.delete(id); }
     for (const run of runs) {
       const before = store.runs.get(run.id);
@@ -50,7 +56,9 @@ function follow(version, onLink) {
     tell({ runs: changed });
   });
   events.addEventListener("teach", (event) => {
-    store.teaching = JSON.parse(event.data);
+    if (event.data === taught) return; // told again to a page that comes back
+    taught = event.data;
+    store.teaching = JSON.parse(taught);
     tell({ teach: true });
   });
   events.addEventListener("model", (event) => {

@@ -1,6 +1,6 @@
 // New classes by hand: name them, drop photos, teach, look at what it did, keep it or undo it.
 
-import { announce, complaints, duration, h, INFERENCES, number, percent, photoCount, post, request, sendPhoto, sentence, tableOf, titledTable } from "./dom.js";
+import { announce, complaints, duration, h, INFERENCES, number, percent, photoCount, post, request, sendPhoto, sentence, titledTable } from "./dom.js";
 import { track } from "./runs.js";
 import { listen, store } from "./store.js";
 import { dropZone, needsModel } from "./try.js";
@@ -33,7 +33,7 @@ function outcome({ entry, before, best, interval, measured, forgotten, note }) {
     h("p", {}, sentence(measured)),
     note ? h("p", { class: "soft" }, note) : "",
     drops.length ? h("p", { class: "fell" }, `Lost more than 5 points: ${drops.join(", ")}`) : before ? h("p", { class: "soft" }, "No class lost more than 5 points.") : "",
-    classes.length ? h("details", {}, h("summary", {}, `Each class (${INFERENCES[best]})`), tableOf("Each class", { columns: ["class", "before", "now"], rows: classes }, shown)) : "");
+    classes.length ? h("details", {}, h("summary", {}, `Each class (${INFERENCES[best]})`), titledTable("Each class", { columns: ["class", "before", "now"], rows: classes }, { shown })) : "");
 }
 
 export function teachView(container) {
@@ -64,16 +64,25 @@ export function teachView(container) {
       update();
     };
     const add = (id) => {
-      const remove = () => request(`/api/draft/${id}`, { method: "DELETE" }).then(() => { item.remove(); tell(); }).catch(fail);
-      const item = h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56 }),
+      const remove = () => request(`/api/draft/${id}`, { method: "DELETE" }).then(() => {
+        const next = (item.nextElementSibling ?? item.previousElementSibling)?.querySelector("button") ?? title;
+        item.remove();
+        tell();
+        next.focus();
+        announce("Photo removed");
+      }).catch(fail);
+      const item = h("li", { "data-id": id }, h("img", { src: `/api/draft/${id}`, alt: `photo for ${title.value}`, width: 56, height: 56, loading: "lazy" }),
         h("button", { type: "button", "aria-label": "Remove this photo", onclick: remove }, "×"));
       list.append(item);
     };
+    const waiting = []; // photos to send
+    let sending = Promise.resolve();
     const take = async (files) => {
       complain();
       const label = title.value.trim();
       if (!label) { complain("Give the class a name first."); title.focus(); return; }
-      const waiting = [...files];
+      if (sheets.some((other) => other !== own && other.title.value.trim() === label)) { complain(`${label} is named above; add these photos there.`); return; }
+      waiting.push(...files);
       const refused = [];
       const work = async () => {
         for (let file = waiting.shift(); file; file = waiting.shift()) {
@@ -88,19 +97,26 @@ export function teachView(container) {
       title.disabled = true;
       pending += 1;
       update();
-      await Promise.all(Array.from({ length: AT_ONCE }, work));
+      sending = Promise.all([sending, ...Array.from({ length: AT_ONCE }, work)]);
+      await sending;
       pending -= 1;
       tell();
       if (refused.length) complain(`${refused.length} refused. ${refused.slice(0, 3).join(" ")}`);
       announce(`${photoCount(list.children.length)} of ${label}`);
     };
+    const discard = async () => {
+      waiting.length = 0;
+      await sending; // else photos on their way would stay, and be taught
+      if (list.children.length) await request(`/api/draft?name=${encodeURIComponent(title.value.trim())}`, { method: "DELETE" });
+      const at = sheets.indexOf(own);
+      if (at < 0) return; // a second click, while photos were on their way
+      sheets.splice(at, 1);
+      own.element.remove();
+      update();
+      more.focus();
+    };
     own.element = h("section", { class: "card", "aria-label": "A class" },
-      h("div", { class: "bar" }, title, h("button", { type: "button", class: "small", onclick: async () => {
-        if (list.children.length) await request(`/api/draft?name=${encodeURIComponent(title.value.trim())}`, { method: "DELETE" }).catch(fail);
-        sheets.splice(sheets.indexOf(own), 1);
-        own.element.remove();
-        update();
-      } }, "discard")), dropZone("Drop photos of this class, or choose some", take, true), list, note);
+      h("div", { class: "bar" }, title, h("button", { type: "button", class: "small", onclick: () => discard().catch(fail) }, "discard")), dropZone("Drop photos of this class, or choose some", take, true), list, note);
     photos.forEach(add);
     sheets.push(own);
     rows.append(own.element);
@@ -142,7 +158,7 @@ export function teachView(container) {
         state === "done" ? h("h2", {}, `Learned ${classes.join(", ")}.`) : h("p", {}, message), state === "done" && entry.date ? outcome(store.teaching) : "",
         state === "done" ? h("p", {}, h("a", { href: "#/try" }, "Try it"), " · ", h("a", { href: "#/model" }, "look at the model")) : ""));
       if (model) tellChange();
-      if (shown === "running") { announce(state === "done" ? "Lesson finished" : message); load().catch(fail); }
+      if (shown && shown !== state && state !== "idle") { announce(state === "done" ? "Lesson finished" : message); load().catch(fail); }
     }
     shown = state;
     update();
@@ -151,7 +167,15 @@ export function teachView(container) {
   const tellChange = () => change.replaceChildren(
     !model.exists ? h("p", { class: "notice" }, `The first lesson creates ${model.file} and needs at least two classes. It cannot be undone, but you can delete the file.`)
       : !model.can_learn ? h("p", { class: "notice" }, "The model was saved without data from its photos: it cannot learn more.")
-        : changeBar(model, load, fail));
+        : changeBar(model, refresh, fail));
+
+  // The model as it is now; the sheets stay as they are.
+  const refresh = async () => {
+    model = await request("/api/model");
+    length.hidden = !trains();
+    tellChange();
+    update();
+  };
 
   const load = async () => {
     const [now, waiting] = await Promise.all([request("/api/model"), request("/api/draft")]);
@@ -168,6 +192,6 @@ export function teachView(container) {
   load().catch(fail);
   return listen((news) => {
     if (news.teach) tellTeaching();
-    if (news.model && store.teaching.state !== "running") request("/api/model").then((now) => { model = now; tellChange(); update(); }).catch(fail);
+    if ((news.model || news.teach) && store.teaching.state !== "running") refresh().catch(fail);
   });
 }
