@@ -337,3 +337,9 @@ def test_a_learner_goes_on_after_it_forgot_a_class(method, digits):
     assert scores.cnn.isfinite().all()
     if "counts" in learner.kept:  # those of the forgotten class are not given to another
         assert learner.kept["counts"].tolist() == [32] * 4
+
+
+def test_the_momentum_of_a_phase_that_ended_is_not_kept(digits):
+    learner, task = make_learner(digits, epochs=2), make_tasks(digits)[0]
+    states = [learner.state()[0] for record in learner.learn(task) if isinstance(record, Epoch)]
+    assert [any(name.startswith("progress.optimizer") for name in state) for state in states] == [True, False]

@@ -15,6 +15,7 @@ from podnet.methods.networks import new_network
 from podnet.methods.phases import constant, cosine, stepwise
 from podnet.nets.backbones import resnet32
 from podnet.nets.network import Network, Outputs
+from podnet.runs.config import resolve
 
 
 def outputs(classes, seed, scale=3.0):
@@ -118,17 +119,27 @@ def test_one_proxy_a_class_is_imprinted_as_a_unit_vector_times_the_mean_length()
     assert torch.allclose(new[0, 0], mean / mean.norm() * old.norm(dim=2).mean())
 
 
-def test_step_epochs_are_those_of_later_tasks_for_any_method():
+def test_step_epochs_and_their_learning_rate_are_those_of_later_tasks_for_any_method():
     for method in METHODS.values():
-        changed, usual = method(epochs=7, step_epochs=3), method(epochs=7)
+        changed, usual = method(epochs=7, step_epochs=3, lr=0.4, step_lr=0.1), method(epochs=7, lr=0.4)
         found = [
-            [phase.epochs for old in (0, 4) for phase in phases_of(each, old, 1, {}, first=not old)[:1]]
+            [(phase.epochs, phase.lr(0)) for old in (0, 4) for phase in phases_of(each, old, 1, {}, first=not old)[:1]]
             for each in (changed, usual)
         ]
         if usual.freeze or method.name == "ridge":  # never trained
             assert found == [[], []]
-        else:
-            assert found == ([[7], [7]] if method.fixed else [[7, 3], [7, 7]]), method.name
+            continue
+        [(epochs, lr), *later], [first, *same] = found
+        assert (epochs, lr) == first
+        assert same == ([] if method.fixed else [first])
+        assert later == ([] if method.fixed else [(3, pytest.approx(lr / 4))]), method.name
+
+
+def test_runs_that_differ_in_their_steps_share_the_first_task():
+    options = {"dataset": "digits", "base": 5}
+    shared = resolve(options).first_task()
+    assert resolve(options | {"step_epochs": 3, "step_lr": 0.01}).first_task() == shared
+    assert resolve(options | {"lr": 0.01}).first_task() != shared
 
 
 def test_icarl_as_the_authors_of_podnet_ran_it():

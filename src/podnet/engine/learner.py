@@ -141,7 +141,7 @@ class Learner:
                 return
             if isinstance(record, Epoch):
                 progress.epoch = record.epoch + 1
-                progress.moments = moments(optimizer)
+                progress.moments = moments(optimizer) if progress.epoch < record.epochs else None  # then of no use
                 progress.scaler = scaler.state_dict()
             yield record
 

@@ -49,6 +49,9 @@ IMAGENET = {"epochs": 90, "milestones": (1 / 3, 2 / 3), "weight_decay": 1e-4, "b
 DIGITS = {"epochs": 20, "batch_size": 64}  # enough for 8x8 digits, which the papers do not use
 
 
+STEP = {"step_epochs": "epochs", "step_lr": "lr"}  # for tasks after the first -> what it stands in for
+
+
 class Batches(Protocol):
     """The images of a task for `after_task`, un-augmented, in a fixed order."""
 
@@ -74,6 +77,7 @@ class Method:
     step_epochs: int | None = None  # for tasks after the first; None: the same as the first
     batch_size: int = 128
     lr: float = 0.1
+    step_lr: float | None = None  # of the main phase, for tasks after the first; None: the same as in the first
     warmup_epochs: int = 0  # the learning rate of the main phase rises over this many epochs
     optimizer: Optimizer = "sgd"
     momentum: float = 0.9
@@ -100,8 +104,8 @@ class Method:
     switch: ClassVar[str] = ""  # the field whose choices also have presets
     # By name and family of data: docs/recipes.md.
     recipes: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"fast": {"cifar": {"step_epochs": 30}}}
-    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters without effect in the first task
-    positive: ClassVar[frozenset[str]] = frozenset({"epochs", "step_epochs", "batch_size", "lr"})
+    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters without effect in the first task, beside STEP's
+    positive: ClassVar[frozenset[str]] = frozenset({"epochs", "step_epochs", "batch_size", "lr", "step_lr"})
 
     def __post_init__(self) -> None:
         for option, value in vars(self).items():
@@ -181,8 +185,9 @@ class Method:
 
 def phases_of(method: Method, old: int, new: int, state: State, *, first: bool) -> list[Phase]:
     """The phases of a task, checked: the method may be user-defined. With --visits a later one may lack old classes."""
-    if not first and method.step_epochs is not None:
-        method = replace(method, epochs=method.step_epochs)
+    if not first:
+        own = {option: getattr(method, of_steps) for of_steps, option in STEP.items()}
+        method = replace(method, **{option: value for option, value in own.items() if value is not None})
     phases: Any = method.phases(old, new, state)
     if not isinstance(phases, list) or not all(isinstance(phase, Phase) for phase in phases):
         raise ConfigError(f"phases() of {method.name} returned {phases!r}; it must return a list of Phase.")

@@ -7,6 +7,7 @@ from typing import Any
 OF_ALL = {
     "optimizer": "sgd",
     "warmup_epochs": 0,
+    "step_lr": None,
     "augmentation": [],
     "weights": "none",
     "freeze": False,

@@ -14,7 +14,7 @@ from podnet.engine.learner import Learner
 from podnet.engine.team import ALONE, Team
 from podnet.errors import ConfigError
 from podnet.memory.exemplars import ExemplarMemory
-from podnet.methods.base import Method, phases_of
+from podnet.methods.base import STEP, Method, phases_of
 from podnet.processes import decoding_workers
 from podnet.runs.backbone import as_expected
 from podnet.scenario.orders import class_order
@@ -86,7 +86,7 @@ class Experiment:
             raise ConfigError("with --visits a first task cannot be shared: it brings only a part of its images.")
         base = self.sizes[0] if self.sizes else self.base
         method = (self.method if self.classes is None else self.method.of_run(self.classes)).of_first_task()
-        later = method.later | {"step_epochs"}
+        later = method.later | set(STEP)
         defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in later}
         alone = replace(self, method=replace(method, **defaults), classes=base, base=base, increment=1, sizes=None)
         if base is None or method.reserved(self.memory().quota(base)):
