@@ -304,6 +304,22 @@ def test_a_base_without_its_environment_is_good_enough(tmp_path):
     assert len(Run(tmp_path / "based").environments()) == 1
 
 
+def test_a_published_base_needs_one_checkpoint_and_holds_no_images(tmp_path):
+    assert main(["run", *options_of(), "--output", str(tmp_path / "alone")]) == 0
+    whole, published = Run(tmp_path / "alone"), Run(tmp_path / "published")
+    published.checkpoints.mkdir(parents=True)
+    for file in (whole.config_file, whole.epochs_file):
+        shutil.copy(file, published.folder)
+    shutil.copy(whole.trained_first_task(), published.checkpoints)
+    [checkpoint] = published.checkpoint_files()
+    assert {name.split(".")[0] for name in load_tensors(checkpoint)[0]} == {"network", "progress"}
+    from_base = ["--from-base", str(published.folder), "--output", str(tmp_path / "based")]
+    assert main(["run", *options_of(), *from_base]) == 0
+    assert_same_outcome(tmp_path / "alone", tmp_path / "based")
+    checkpoint.rename(checkpoint.with_stem("0000-0-00001"))  # of a training that goes on
+    assert published.trained_first_task() is None
+
+
 def test_the_newest_checkpoint_is_the_newest_by_number(tmp_path):
     record = Run(tmp_path)
     record.checkpoints.mkdir(parents=True)
