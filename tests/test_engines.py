@@ -150,7 +150,9 @@ class RayCluster:
         self.address = f"127.0.0.1:{port}"
         self.process = subprocess.Popen(
             [sys.executable, "-c", RAY_CLUSTER, str(port)],
-            env=os.environ | {"RAY_TMPDIR": str(self.folder), "RAY_USAGE_STATS_ENABLED": "0"},
+            # Its workers would give way to all other programs, so a busy machine would starve them.
+            env=os.environ
+            | {"RAY_TMPDIR": str(self.folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
