@@ -210,14 +210,15 @@ class Run:
     def trained_first_task(self) -> Path | None:
         """The checkpoint after the training of the first task, before exemplars were chosen; None until it is done.
 
-        It is done if a later checkpoint says so, or if all its epochs are. A base network is published without later ones.
+        It is done if there is a later checkpoint or if this one is of the last epoch, as in a published base network.
         """
         files = self.checkpoint_files()
         of_first = [path for path in files if _moment(path) < _moment(Path(FIRST_TASK_DONE))]
-        if not of_first:
-            return None
-        epochs = self.config().get("epochs") if self.config_file.exists() else None
-        return of_first[0] if of_first[0] != files[0] or _moment(of_first[0])[-1] == epochs else None
+        done = bool(of_first) and (of_first[0] != files[0] or self._has_all_epochs(of_first[0]))
+        return of_first[0] if done else None
+
+    def _has_all_epochs(self, checkpoint: Path) -> bool:
+        return self.config_file.exists() and _moment(checkpoint)[-1] == self.config().get("epochs")
 
     def begin_as(self, other: Run, trained: Path, tasks: int) -> None:
         """Copy the training of the first of `tasks` tasks. The checkpoint is copied last: it makes the copy valid."""
