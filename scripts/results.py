@@ -376,6 +376,19 @@ def step_epochs() -> Iterator[str]:
         yield f"| {epochs} | {' | '.join(f'{value:.1f}' for value in values)} |"
 
 
+def step_rates() -> Iterator[str]:
+    """Trials of the learning rate of a step of 14 epochs, on held-out images, by its number of classes."""
+    yield "| rate | 1 class: average, CNN | NME | last task, CNN | NME | 5 classes: CNN | NME | last, CNN | NME |"
+    yield "|---" * 9 + "|"
+    for rate in ("0.1", "0.05", "0.02", "0.01", "0.005"):
+        values: list[float | None] = []
+        for step in (1, 5):
+            usual = (step, rate) == (5, "0.1")  # a row of the table of epochs
+            lines = read(RECORDS / "recipes" / f"{step}-e14{'' if usual else f'-lr{rate}'}")
+            values += [*averages(lines).values(), *lines[-1]["accuracy"].values()] if lines else [None] * 4
+        yield f"| {rate} | {' | '.join('—' if value is None else f'{value:.1f}' for value in values)} |"
+
+
 def strengths() -> Iterator[str]:
     """Trials of ACIL's ridge, on held-out images."""
     yield "| γ | average | last task |"
@@ -475,6 +488,7 @@ TABLES = {
     "curves": curves,
     "every-method": every_method,
     "step-epochs": step_epochs,
+    "step-rates": step_rates,
     "strengths": strengths,
     "parts-of-plus": parts_of_plus,
     "small-methods": lambda: small("cifar100", columns=["50", "10"]),

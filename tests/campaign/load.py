@@ -236,7 +236,7 @@ async def run_live(load):
         if await process.wait() != 0:
             load.wrong("a live run failed")
         load.counts["live runs"] += 1
-        if len(folders) > KEPT_RUNS:
+        if len(folders) > KEPT_RUNS and load.going:  # later the clients compare what they saw with the files
             shutil.rmtree(folders.pop(0))
 
 
