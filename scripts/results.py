@@ -380,11 +380,13 @@ def step_rates() -> Iterator[str]:
     """Trials of the learning rate of a step of 14 epochs, on held-out images, by its number of classes."""
     yield "| rate | 1 class: average, CNN | NME | last task, CNN | NME | 5 classes: CNN | NME | last, CNN | NME |"
     yield "|---" * 9 + "|"
-    for rate in ("0.1", "0.05", "0.02", "0.01", "0.005"):
+    another = ", another order"
+    for rate in ("0.1", "0.05", "0.02", "0.01", "0.005", f"0.1{another}", f"0.02{another}"):
+        name = f"-lr{rate.replace(another, '-p0')}"
         values: list[float | None] = []
         for step in (1, 5):
             usual = (step, rate) == (5, "0.1")  # a row of the table of epochs
-            lines = read(RECORDS / "recipes" / f"{step}-e14{'' if usual else f'-lr{rate}'}")
+            lines = read(RECORDS / "recipes" / f"{step}-e14{'' if usual else name}")
             values += [*averages(lines).values(), *lines[-1]["accuracy"].values()] if lines else [None] * 4
         yield f"| {rate} | {' | '.join('—' if value is None else f'{value:.1f}' for value in values)} |"
 

@@ -97,7 +97,6 @@ def require_same(model, files, found, tolerance):
     [
         ("trained", ("--format", "torch")),
         ("trained", ("--input", "square")),
-        ("solved", ("--format", "torch")),
         ("solved-single", ("--format", "torch")),
     ],
 )
