@@ -149,6 +149,26 @@ def full() -> Iterator[str]:
         yield f"| {words} | {' | '.join(f'{value:.1f}' for value in values)} | | | |"
 
 
+FIRST_STEPS = {  # of 50, with 12 epochs each -> the run
+    "PODNet at the paper's rate, 0.1": "podnet-12-1",
+    "PODNet with `--memory-total 2000`": "podnet-12-1-total",
+    "PODNet with `--step-lr 0.02`": "podnet-12-1-lr0.02",
+    "nearest class mean, the network as it was": "ncm-1",
+}
+
+
+def first_steps() -> Iterator[str]:
+    """The first of 50 steps with another learning rate or memory, as far as those runs got."""
+    runs = {words: read(RECORDS / "full" / name) for words, name in FIRST_STEPS.items()}
+    shown = max(len(lines) for words, lines in runs.items() if "--" in words)
+    yield f"| | | {' | '.join(str(50 + step) for step in range(shown))} |"
+    yield "|---" * (2 + shown) + "|"
+    for words, lines in runs.items():
+        for inference in averages(lines):
+            own = [f"{line['accuracy'][inference]:.1f}" for line in lines[:shown]]
+            yield f"| {words} | {inference.upper()} | {' | '.join(own + ['—'] * (shown - len(own)))} |"
+
+
 def own_seconds(line: dict) -> float:
     """Of a task, without its test."""
     return sum(value for stage, value in line["seconds"].items() if stage != "evaluate")
@@ -485,6 +505,7 @@ TABLES = {
     "methods": methods,
     "claims": claims,
     "full": full,
+    "first-steps": first_steps,
     "cost": cost,
     "twenty": twenty,
     "curves": curves,
