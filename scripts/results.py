@@ -154,6 +154,7 @@ FIRST_STEPS = {  # of 50, with 12 epochs each -> the run
     "PODNet with `--memory-total 2000`": "podnet-12-1-total",
     "PODNet with `--step-lr 0.02`": "podnet-12-1-lr0.02",
     "nearest class mean, the network as it was": "ncm-1",
+    "PODNet+, the network as it was": "podnet-plus-1",
 }
 
 
@@ -396,19 +397,25 @@ def step_epochs() -> Iterator[str]:
         yield f"| {epochs} | {' | '.join(f'{value:.1f}' for value in values)} |"
 
 
+STEP_RATES = {  # -> the runs in steps of one class and of five
+    "0.1": ("1-e14-lr0.1", "5-e14"),
+    "0.05": ("1-e14-lr0.05", "5-e14-lr0.05"),
+    "0.02": ("1-e14-lr0.02", "5-e14-lr0.02"),
+    "0.01": ("1-e14-lr0.01",),
+    "0.005": ("1-e14-lr0.005",),
+    "0.1, another order": ("1-e14-lr0.1-p0",),
+    "0.02, another order": ("1-e14-lr0.02-p0",),
+}
+
+
 def step_rates() -> Iterator[str]:
     """Trials of the learning rate of a step of 14 epochs, on held-out images, by its number of classes."""
     yield "| rate | 1 class: average, CNN | NME | last task, CNN | NME | 5 classes: CNN | NME | last, CNN | NME |"
     yield "|---" * 9 + "|"
-    another = ", another order"
-    for rate in ("0.1", "0.05", "0.02", "0.01", "0.005", f"0.1{another}", f"0.02{another}"):
-        name = f"-lr{rate.replace(another, '-p0')}"
-        values: list[float | None] = []
-        for step in (1, 5):
-            usual = (step, rate) == (5, "0.1")  # a row of the table of epochs
-            lines = read(RECORDS / "recipes" / f"{step}-e14{'' if usual else name}")
-            values += [*averages(lines).values(), *lines[-1]["accuracy"].values()] if lines else [None] * 4
-        yield f"| {rate} | {' | '.join('—' if value is None else f'{value:.1f}' for value in values)} |"
+    for rate, names in STEP_RATES.items():
+        runs = [read(RECORDS / "recipes" / name) for name in names]
+        values = [f"{x:.1f}" for lines in runs for x in (*averages(lines).values(), *lines[-1]["accuracy"].values())]
+        yield f"| {rate} | {' | '.join(values + ['—'] * (8 - len(values)))} |"
 
 
 def strengths() -> Iterator[str]:

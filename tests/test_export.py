@@ -97,6 +97,7 @@ def require_same(model, files, found, tolerance):
     [
         ("trained", ("--format", "torch")),
         ("trained", ("--input", "square")),
+        ("solved", ("--format", "torch")),
         ("solved-single", ("--format", "torch")),
     ],
 )

@@ -104,7 +104,9 @@ class Method:
     switch: ClassVar[str] = ""  # the field whose choices also have presets
     # By name and family of data: docs/recipes.md.
     recipes: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"fast": {"cifar": {"step_epochs": 30}}}
-    later: ClassVar[frozenset[str]] = frozenset()  # hyper-parameters without effect in the first task, beside STEP's
+    later: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # hyper-parameters without effect in the first task, besides those in STEP
     positive: ClassVar[frozenset[str]] = frozenset({"epochs", "step_epochs", "batch_size", "lr", "step_lr"})
 
     def __post_init__(self) -> None:
